@@ -124,16 +124,19 @@ class VncBridge(WebSocketBridge):
         self._await_handshake()
 
     def _await_handshake(self) -> None:
-        """Set the deadline for the desktop's next part of the handshake, if there is one."""
-        if self._handshake is not None and self.is_open:
-            loop, seconds = asyncio.get_running_loop(), self.parts.limits.app_head_seconds
-            self._timer = loop.call_later(seconds, self._check_handshake)
+        """Start the deadline for the desktop's next part of the handshake, if that is awaited.
 
-    def _check_handshake(self) -> None:
+        The browser's part has none: a user may take longer to type a password.
+        """
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
         handshake = self._handshake
-        if handshake is None or handshake.awaits is Side.BROWSER:
-            self._await_handshake()  # a user may take longer to type a password
-            return
+        if handshake is not None and handshake.awaits is Side.DESKTOP and self.is_open:
+            loop, seconds = asyncio.get_running_loop(), self.parts.limits.app_head_seconds
+            self._timer = loop.call_later(seconds, self._handshake_timed_out)
+
+    def _handshake_timed_out(self) -> None:
         self.parts.meters.upstream_failures["app_timeout"] += 1
         self.close(CLOSE_FAILED, "the desktop does not respond")
 
@@ -192,7 +195,7 @@ class VncBridge(WebSocketBridge):
             upstream.send(passed)
 
     def _feed_handshake(self, handshake: Handshake, side: Side, data: bytes) -> None:
-        problem = None
+        problem, awaited = None, handshake.awaits
         try:
             handshake.feed(side, data)
         except RfbError as error:
@@ -202,6 +205,7 @@ class VncBridge(WebSocketBridge):
             self.close(CLOSE_FAILED, problem)
         elif handshake.done:
             self._handshake = None
+            self._await_handshake()
             self._bypass_filters()
             for beyond, take in (
                 (handshake.rest(Side.DESKTOP), self._from_desktop),
@@ -209,6 +213,8 @@ class VncBridge(WebSocketBridge):
             ):
                 if beyond:
                     take(beyond)
+        elif handshake.awaits is not awaited:
+            self._await_handshake()
 
     def _send_both(self, handshake: Handshake) -> None:
         if handshake.to_desktop and self.upstream is not None:

@@ -86,3 +86,38 @@ async def test_a_handshake_that_waits_for_the_browser_has_no_deadline_of_the_des
         await asyncio.sleep(0.6)  # a user types a password
         browser.send(said(b"RFB 003.008\n"))
         await browser.until(b"\x01\x01")
+
+
+async def test_a_desktop_has_its_whole_deadline_after_the_browsers_part_of_the_handshake() -> None:
+    async with desktops(Limits(app_head_seconds=1.0)) as r:
+        browser = await r.browser()
+        browser.send(ASK_TO_VIEW)
+        desktop = await r.app.connection()
+        assert status_of(await browser.head()) == 101
+        desktop.send(b"RFB 003.008\n\x01\x01")
+        await browser.until(b"RFB 003.008\n")
+        await asyncio.sleep(0.7)  # a user types a password
+        browser.send(said(b"RFB 003.008\n"))
+        await browser.until(b"\x01\x01")
+        browser.send(said(b"\x01"))
+        await asyncio.sleep(0.6)  # less than the deadline, counted from the browser's part
+        desktop.send(bytes(4))
+        await browser.until(bytes(4))
+        browser.send(said(b"\x01"))
+        assert await desktop.exactly(14) == b"RFB 003.008\n\x01\x01"
+
+
+async def test_a_desktop_that_stops_within_the_handshake_is_given_up() -> None:
+    async with desktops(Limits(app_head_seconds=0.2)) as r:
+        browser = await r.browser()
+        browser.send(ASK_TO_VIEW)
+        desktop = await r.app.connection()
+        assert status_of(await browser.head()) == 101
+        desktop.send(b"RFB 003.008\n\x01\x01")
+        await browser.until(b"RFB 003.008\n")
+        await asyncio.sleep(0.4)  # longer than the deadline, which is the desktop's alone
+        browser.send(said(b"RFB 003.008\n"))
+        await browser.until(b"\x01\x01")
+        browser.send(said(b"\x01"))
+        assert close_of(await browser.rest(10)) == (1011, b"the desktop does not respond")
+        await desktop.gone()
