@@ -228,6 +228,9 @@ def _check_rate(rate: Rate, key: str) -> None:
 
 
 async def _read(request: web.Request) -> bytes:
+    """Return the body; one whose length is too large is refused before it arrives."""
+    if (request.content_length or 0) > MAX_BODY_BYTES:
+        raise OpeningRefused("body_too_large")
     body = bytearray()
     async for piece in request.content.iter_any():
         body += piece

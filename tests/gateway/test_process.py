@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.core.access.opening import MAX_BODY_BYTES
 from shared.bus import connect
 from tests.gateway.bus.following import published
 from tests.gateway.conftest import World
@@ -59,6 +60,19 @@ async def test_a_page_is_answered_in_our_words_whatever_its_head(
     answer = await connection.answer()
     assert (answer.status, code_of(answer)) == (400, "bad_request")
     assert answer.headers["server"] == "fumarole"
+    await connection.close()
+
+
+async def test_a_token_whose_length_is_too_large_is_refused_before_its_body_arrives(
+    world: World,
+) -> None:
+    sid = await world.publish()
+    connection = await world.gateway.connect()
+    lines = ["POST /.fumarole/open HTTP/1.1", f"Host: {world.gateway.host(sid)}"]
+    lines += [f"Content-Length: {MAX_BODY_BYTES + 1}", "", ""]
+    await connection.send("\r\n".join(lines).encode())
+    answer = await connection.answer()
+    assert (answer.status, code_of(answer)) == (413, "body_too_large")
     await connection.close()
 
 
