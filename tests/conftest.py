@@ -239,9 +239,7 @@ async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
-    """Provide a PostgreSQL for this test process; tests that use it are marked
-    ``needs("postgres")``.
-    """
+    """Provide a PostgreSQL for this test process; its tests are marked ``needs("postgres")``."""
     with running_postgres() as server:
         yield server
 

@@ -243,9 +243,7 @@ def close() -> None:
 
 
 def _serve(listener: socket.socket) -> tuple[dict[str, Any], list[int]]:
-    """Fork for each request, and return in the fork; write each exit status to the last of its
-    files.
-    """
+    """Fork for each request, and return in the fork; report each exit status on its last file."""
     poller = select.poll()
     poller.register(listener, select.POLLIN)
     children: dict[int, tuple[int, int]] = {}

@@ -1,3 +1,5 @@
+"""Tests that docs/apps.md agrees with the rows, and that a result replaces its own app's alone."""
+
 from __future__ import annotations
 
 from tests.apps.page import PAGE, read_seen, render

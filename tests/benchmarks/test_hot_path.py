@@ -1,3 +1,5 @@
+"""Tests the benchmark of the gateway's hot path: its requests, its handshakes, and its times."""
+
 from __future__ import annotations
 
 import pytest

@@ -1,3 +1,5 @@
+"""Tests the measurement of processes, and medians and percentiles."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""Tests the benchmark that opens and closes WebSockets."""
+
 from __future__ import annotations
 
 import pytest

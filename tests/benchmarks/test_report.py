@@ -1,3 +1,5 @@
+"""Tests the benchmark report: medians, budgets, verdicts, numbers in the prose, and plots."""
+
 from __future__ import annotations
 
 import json

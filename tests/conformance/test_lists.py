@@ -91,7 +91,7 @@ async def test_nodes_are_listed(product: Kube) -> None:
 
 
 async def test_events_are_listed_of_one_object_alone(product: Kube, namespace: str) -> None:
-    """The product lists Events so to learn why a VolcanoJob's pods are not created."""
+    """The product lists Events in this way to learn why a VolcanoJob's pods are not created."""
     uid, other = str(uuid4()), str(uuid4())
     fields = f"involvedObject.uid={uid}"
     assert await product.list(EVENTS, namespace, fields=fields) == []

@@ -192,12 +192,10 @@ async def _pod_of(kube: Kube, namespace: str, name: str, version: str) -> Any:
 
 
 async def _evict_until_it_ends(kube: Kube, namespace: str, name: str) -> tuple[str, int]:
-    """Delete the job's pod each time that it runs; return the last phase and the number of
-    deletions.
+    """Delete the job's pod whenever it runs; return the last phase and the number of deletions.
 
     One deletion for each version of the job: Volcano may remake the pod before it handles the
-    eviction,
-    and it ignores evictions of pods of an older version.
+    eviction, and it ignores evictions of pods of an older version.
     """
     evicted: set[str] = set()
 

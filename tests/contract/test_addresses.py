@@ -1,6 +1,4 @@
-"""Tests IPv6 (listeners, clients, apps, hosts) and certificates that change under a running
-gateway.
-"""
+"""Tests IPv6 (listeners, clients, apps, hosts), and certificates that change at run time."""
 
 from __future__ import annotations
 

@@ -134,9 +134,7 @@ async def test_an_answer_without_cache_control_is_private(
 
 
 async def test_the_apps_head_is_canonical(rig: Rig, serve: Serve) -> None:
-    """The request head that reaches the app is written anew: one space, no white space around
-    values.
-    """
+    """The app gets a request head that is written anew: one space, no white space around values."""
     app = await serve()
     session, own = await rig.entered(app)
     head = f"GET /x HTTP/1.1\r\nHOST:{session.host}\r\nX-A:   b  \t\r\nX-B:\t c\r\n"

@@ -155,9 +155,7 @@ async def test_a_host_that_two_routes_name_is_served_by_neither(rig: Rig, serve:
 
 
 async def test_no_route_takes_another_sessions_own_host(rig: Rig, serve: Serve) -> None:
-    """A link must not be another sid's host, or its publisher would receive that session's
-    requests.
-    """
+    """Otherwise, a link's publisher would receive the requests of the other session."""
     own, thief = await serve(), await serve()
     session = await rig.session(own)
     cookie = await rig.opened(session)

@@ -21,9 +21,7 @@ Asked = dict[str, str | None]
 
 
 def every_combination() -> list[Asked]:
-    """Return every combination, except those where ``Origin`` and ``Sec-Fetch-*`` contradict each
-    other.
-    """
+    """Return every combination without contradictions of ``Origin`` and ``Sec-Fetch-*``."""
     everything = itertools.product(METHODS, (None, "own", "foreign"), SITES, MODES, DESTS)
     names = ("method", "origin", "site", "mode", "dest")
     asked = [dict(zip(names, values, strict=True)) for values in everything]
@@ -45,7 +43,7 @@ def may_pass(asked: Asked, *, embedded: bool) -> bool:
 
 
 def is_open_to_reading(asked: Asked) -> bool:
-    """Return whether the contract leaves the case open: a navigation with an origin, or without a
+    """Return whether the contract leaves it open: a navigation with an origin, or without a
     site.
     """
     navigation = asked["mode"] == "navigate" and asked["method"] == "GET"

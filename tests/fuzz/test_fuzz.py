@@ -1,3 +1,5 @@
+"""Tests that the promises hold for the corpus and for damaged input, and the fuzzer itself."""
+
 from __future__ import annotations
 
 import random

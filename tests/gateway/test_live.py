@@ -1,3 +1,5 @@
+"""Tests the connection registry: which connections end and when, and the connection quotas."""
+
 from __future__ import annotations
 
 import asyncio

@@ -30,7 +30,11 @@ def adopt_orphans() -> None:
 
 
 def run_forked(work: Callable[[], bool], seconds: float) -> Outcome:
-    """Do *work* in a fork of this process; end the processes that it left, and remove its files."""
+    """Do *work* in a fork of this process; end the processes that it left, and remove its files.
+
+    The fork has *seconds* of wall time. Anything but ``True`` is a failure: an exception, a
+    signal, an exit.
+    """
     folder = tempfile.mkdtemp(prefix="mu")
     pid = os.fork()
     if pid == 0:

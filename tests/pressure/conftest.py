@@ -53,9 +53,7 @@ class Grounds:
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
 async def grounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grounds]:
-    """Provide the gateways; they end with this folder's tests, because their honest sessions never
-    rest.
-    """
+    """Provide the gateways; their honest sessions never rest, so they end with this folder."""
     made = Grounds(tmp_path_factory.mktemp("grounds"))
     async with made.stack:
         yield made

@@ -145,9 +145,7 @@ class _Browser:
         self.wrong: list[str] = []
 
     async def work(self) -> None:
-        """Make round trips until cancelled; the end of a connection is a fault, and a new one is
-        made.
-        """
+        """Make round trips until cancelled; a connection that ends is a fault, and is replaced."""
         await asyncio.sleep(self.told["pause"] * (self.number % 100) / 100)
         while True:
             try:

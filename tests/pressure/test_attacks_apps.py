@@ -155,9 +155,7 @@ async def test_an_upgrade_whose_browser_leaves_is_given_up(ground: Ground) -> No
 async def test_expectations_of_a_hundred_uploads_wait_for_their_apps_alone(
     ground: Ground,
 ) -> None:
-    """The gateway itself sends no 100 Continue; a client that sends on gets backpressure all the
-    same.
-    """
+    """The gateway sends no 100 Continue of its own; a client that sends on gets backpressure."""
     async with ground.app(apps.web("deaf"), window=SMALL_WINDOW) as app:
         session, own = await ground.entered(app)
         expects = [*own, ("Expect", "100-continue"), ("Transfer-Encoding", "chunked")]

@@ -86,9 +86,7 @@ class Crowd:
 
 @contextmanager
 def slow_core(core: int) -> Iterator[None]:
-    """Leave programs on *core* a quarter of it, so that the crowd is fast enough to keep
-    them busy.
-    """
+    """Leave programs on *core* a quarter of it, so that the crowd can keep them busy."""
     command = ["taskset", "-c", str(core), sys.executable, "-c", "while True: pass"]
     spinning = [subprocess.Popen(command) for _ in range(3)]
     try:

@@ -1,3 +1,5 @@
+"""Tests that bytes cross each kind of connection unchanged, with stalls on both sides."""
+
 from __future__ import annotations
 
 import asyncio

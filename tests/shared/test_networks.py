@@ -1,3 +1,5 @@
+"""Tests embedded addresses, special networks, and the networks that jobs may reach."""
+
 from __future__ import annotations
 
 from ipaddress import ip_address, ip_network

@@ -1,3 +1,5 @@
+"""Tests the Kubernetes manifests: accounts, rights, pod security, network policies, settings."""
+
 from __future__ import annotations
 
 import os
@@ -114,9 +116,7 @@ def test_every_pod_is_as_the_restricted_standard_wants_it(objects: list[Object])
 
 
 def test_every_process_of_ours_can_write_temporary_files(objects: list[Object]) -> None:
-    """SQLite sorts, indexes and rolls back in files; without a folder for them it cannot open a
-    store.
-    """
+    """SQLite sorts, indexes and rolls back in files; without a folder for them no store opens."""
     for name, pod in pods_of(objects).items():
         (container,) = pod["containers"]
         mounted = {one["mountPath"]: one["name"] for one in container["volumeMounts"]}

@@ -1,3 +1,5 @@
+"""Tests how the demo uses a user's own cluster: gateway addresses, names, and cleanup."""
+
 from __future__ import annotations
 
 import ipaddress

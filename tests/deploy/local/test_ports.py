@@ -1,3 +1,5 @@
+"""Tests the choice of ports: one for each name, and no port for two systems."""
+
 from __future__ import annotations
 
 import socket

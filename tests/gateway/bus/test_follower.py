@@ -172,9 +172,7 @@ NESTED = b'{"v":1,"epoch":"e1","seq":9,"type":"Heartbeat","x":' + b"[" * 100_000
 async def test_a_message_that_cannot_be_decoded_has_the_head_polled_at_at_once(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, message: bytes
 ) -> None:
-    """The message may stand where a revocation was, so the follower does not wait for the next
-    poll.
-    """
+    """It may stand where a revocation was: the follower must not wait for the next poll."""
     monkeypatch.setattr("gateway.bus.head_poller.HEAD_SECONDS", 3600.0)
     publisher = await published(redis, make_route(ONE))
     async with following(redis) as seen:

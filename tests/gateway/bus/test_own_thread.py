@@ -48,9 +48,7 @@ class LongTurns:
             asyncio.get_running_loop().call_soon(self.turn)
 
     async def fewest(self, ask: Callable[[], Awaitable[object]]) -> int:
-        """Return the number of turns until *ask* returns: the best of some tries, for busy
-        machines.
-        """
+        """Return the number of turns until *ask* returns: the best try, for busy machines."""
         fewest = TRIES * TURNS
         for _ in range(TRIES):
             before = self.count

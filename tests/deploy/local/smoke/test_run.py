@@ -1,3 +1,5 @@
+"""Tests the smoke run: its lines for working apps, and the failures that it must detect."""
+
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
