@@ -23,7 +23,7 @@ from shared.runtime.listeners import hide_versions
 
 log = logging.getLogger(__name__)
 
-_FAILED = Refusal(500, "internal_error", "The gateway failed to response.")
+_FAILED = Refusal(500, "internal_error", "The gateway failed to respond.")
 """The response to an exception in a handler."""
 
 
