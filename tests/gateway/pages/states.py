@@ -217,7 +217,7 @@ async def _silent(world: World, person: Person) -> AsyncIterator[None]:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         sid = await world.publish(port=taken.getsockname()[1])
-        # The page retries after a second; here that second never ends.
+        # The page retries after a second; here the retry never happens.
         await person.page.add_init_script(
             "const later = setTimeout; window.setTimeout = (f, ms) => !(ms >= 1000) && later(f, ms)"
         )

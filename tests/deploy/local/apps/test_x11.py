@@ -1,4 +1,4 @@
-"""Tests X11 on a display of the machine's own, in both loops."""
+"""Tests that the start of a real Xvnc closes no foreign descriptor, on both event loops."""
 
 from __future__ import annotations
 
