@@ -223,7 +223,8 @@ def _replace_sqlite(file: Path, target: Path) -> None:
 
 
 def _make_one_file(copy: Path) -> None:
-    # With a write-ahead log, a reader would need to create files beside it, on any disk.
+    # Readers of a database with a write-ahead log create files beside it. On a read-only disk they
+    # cannot.
     with closing(sqlite3.connect(copy)) as connection:
         connection.execute("PRAGMA journal_mode=DELETE").close()
 

@@ -6,7 +6,7 @@
 - ``jobs``, ``sessions``, ``outbox``, ``instance``: queries. Each takes a transaction, so that the
   caller decides what is atomic.
 - ``paging``: pages whose cost does not depend on the number of rows.
-- ``news``: notifications of other processes' writes. ``probing``: whether the store is writable.
+- ``notifications``: of other processes' writes. ``probing``: whether the store is writable.
 
 Several processes share one SQLite file (controller and hub). A writing transaction takes the write
 lock when it begins, so that it cannot fail half-way because of another writer. In PostgreSQL, rows

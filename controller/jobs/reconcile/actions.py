@@ -310,9 +310,9 @@ class Actions:
     async def _knows_pods(self, seen: ObservedState) -> bool:
         """Say whether the pods' records are final.
 
-        Pods that are gone may still be on their way in a watch that lags. Their events are awaited
-        for a while if the watch is interrupted, or if the job ran and the records do not show all
-        of its pods ended.
+        The events of pods that are gone may still be on their way in a watch that lags. They are
+        awaited for a while if the watch is interrupted, or if the job ran and no record shows that
+        a program of it started.
         """
         if not await self._are_as_recorded(seen):
             return False
