@@ -140,7 +140,7 @@ class WorkerSlot:
 
     @property
     def reasons(self) -> Sequence[str]:
-        """EndReason the worker is not ready; nothing if it is."""
+        """Why the worker is not ready; nothing if it is."""
         return self.status.reasons if self.status is not None else ("a worker is starting",)
 
 
