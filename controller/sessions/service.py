@@ -105,7 +105,7 @@ class SessionAnswer(BaseModel):
     )
     created_at: float = Field(description="In unix seconds.")
     ended_at: float | None = Field(description="In unix seconds.")
-    end_reason: str | None = Field(description="A machine-readable code for the end.")
+    end_reason: str | None = Field(description="Why the session ended, in words.")
     connected: list[str] | None = Field(
         default=None,
         description="Users who are connected now, as gateways report; None if it is not known.",
