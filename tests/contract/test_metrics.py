@@ -201,3 +201,11 @@ async def test_the_docs_list_every_metric_and_no_other(tmp_path: Path) -> None:
 def test_the_docs_list_every_reason_why_a_host_is_not_served() -> None:
     table = DOCS[DOCS.index("| `why` | means |") :]
     assert set(re.findall(r"^\| `(\w+)` \|", table, re.MULTILINE)) - {"why"} == set(WHY)
+
+
+def test_the_docs_name_only_label_values_that_exist() -> None:
+    rows = re.findall(r"^\| `fumarole_gateway_\w+` \| `(\w+)` \| (.*) \|$", DOCS, re.MULTILINE)
+    named = {(label, one) for label, text in rows for one in re.findall(r"`(\w+)`", text)}
+    assert ("reason", "app_timeout") in named
+    for label, one in sorted(named):
+        assert one in CLOSED.get(label, {one}) | set(CLOSED), (label, one)
