@@ -86,3 +86,18 @@ def test_the_symptoms_are_those_that_the_processes_show() -> None:
     quoted = [text for row in rows for text in re.findall(r'"([^"]+)"', row)]
     assert quoted
     assert [text for text in quoted if text not in sources] == []
+
+
+def test_the_pages_and_sections_that_the_code_names_exist() -> None:
+    named = 0
+    for package in ("gateway", "controller", "shared", "deploy"):
+        for path in sorted((ROOT / package).rglob("*.py")):
+            if "node_modules" in path.parts:
+                continue
+            text = re.sub(r"\s*\n\s*(?:# ?)?", " ", path.read_text())
+            for page, section in re.findall(r"(docs/[\w/-]+\.md)(?:, \"([^\"]{3,60})\")?", text):
+                assert (ROOT / page).is_file(), (path, page)
+                titles = re.findall(r"^#+ (.*)$", (ROOT / page).read_text(), re.MULTILINE)
+                assert not section or section in titles, (path, page, section)
+                named += bool(section)
+    assert named > 5

@@ -1,4 +1,4 @@
-"""The gateway's own responses, as one table: docs/session-token.md, "Answers".
+"""The gateway's own responses, as one table: docs/session-token.md, "Responses".
 
 A refusal is named by its code. A renderer makes it a page or JSON; this module puts it on the wire.
 """

@@ -2,7 +2,7 @@
 
 Sibling sessions are same-site to a browser, so ``SameSite`` does not separate them. Instead, a
 request that our cookie authenticates must come from an allowed origin (docs/session-token.md,
-"Where from").
+"Where requests may come from").
 """
 
 from __future__ import annotations
