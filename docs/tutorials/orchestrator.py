@@ -26,7 +26,7 @@ GATEWAY_PORT = os.environ.get("GATEWAY_PORT", "8488")
 USER = "ada"
 FOREVER = ClientTimeout(total=None)
 
-KEY = Ed25519PrivateKey.generate()  # A real one keeps its key: a new key ends all sessions.
+KEY = Ed25519PrivateKey.generate()  # A real one keeps its key, or its old tokens fail.
 KID = secrets.token_hex(8)
 
 NOTEBOOK: dict[str, Any] = {
