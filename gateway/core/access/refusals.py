@@ -97,6 +97,8 @@ class Refusal:
     subject: Subject | None = None
     ends_at: int | None = None
     """The end that a notice announces, in unix seconds."""
+    app_cookies: tuple[str, ...] = ()
+    """``Set-Cookie`` values of the app's document that a notice replaces."""
 
     def with_subject(self, subject: Subject | None) -> Refusal:
         """Return the same refusal about *subject*."""
@@ -105,6 +107,10 @@ class Refusal:
     def with_end(self, ends_at: int) -> Refusal:
         """Return the same notice, announcing an end at *ends_at*."""
         return replace(self, ends_at=ends_at)
+
+    def with_app_cookies(self, values: tuple[str, ...]) -> Refusal:
+        """Return the same notice, with the cookies that the replaced document sets."""
+        return replace(self, app_cookies=values)
 
     def with_retry_after(self, seconds: int) -> Refusal:
         """Return the same refusal with another ``Retry-After``."""

@@ -36,6 +36,7 @@ _TYPE: Final = re.compile(rb"^content-type:[ \t]*([^\r\n;]*)", re.IGNORECASE | r
 _DISPOSITION: Final = re.compile(
     rb"^content-disposition:[ \t]*([^\r\n; ]*)", re.IGNORECASE | re.MULTILINE
 )
+_SET_COOKIE: Final = re.compile(rb"^set-cookie:[ \t]*([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 _DOCUMENTS: Final = frozenset({b"text/html", b"application/xhtml+xml"})
 
 
@@ -119,6 +120,16 @@ def make_notice_cookie(site: Site, ends_at: int, *, now: float) -> str:
         max_age_seconds=ends_at - now,
         framed=False,
     )
+
+
+def app_cookies(head: ResponseHead) -> tuple[str, ...]:
+    """Return the values of the ``Set-Cookie`` fields of *head* that may cross the gateway.
+
+    They go to the browser with the notice: an app that renews its session cookie in each document
+    would otherwise sign its user out.
+    """
+    values = _SET_COOKIE.findall(head.fields.end_to_end)
+    return tuple(value.decode("latin-1") for value in values)
 
 
 def is_document(head: ResponseHead) -> bool:

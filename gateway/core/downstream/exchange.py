@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway.core.access.decision import is_root
 from gateway.core.downstream.actions import Actions
-from gateway.core.downstream.end_notice import is_document, without_conditions
+from gateway.core.downstream.end_notice import app_cookies, is_document, without_conditions
 from gateway.core.downstream.phases import NEXT, ON_DATA, Event, OnData, Phase, transitions
 from gateway.core.http.framing import CloseDelimitedBody, FramingError, NoBody, request_body
 from gateway.core.http.headers import NO_UPSTREAM_HEAD, UpstreamHead
@@ -380,7 +380,7 @@ class Exchange(Actions):
 
     def _read_final(self, head: ResponseHead, trailing: bytes) -> None:
         if self.notice is not None and is_document(head):
-            self.fail(self.notice)
+            self.fail(self.notice.with_app_cookies(app_cookies(head)))
             return
         start = self.reader.start
         assert start is not None  # noqa: S101  # a request is being relayed

@@ -276,7 +276,8 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             page = parts.errors.render(refusal, request_head[1].accept, languages)
         if refusal.ends_at is not None:
             cookie = make_notice_cookie(parts.site, refusal.ends_at, now=parts.wall())
-            page = page._replace(fields=(*page.fields, ("Set-Cookie", cookie)))
+            cookies = [("Set-Cookie", value) for value in (*refusal.app_cookies, cookie)]
+            page = page._replace(fields=(*page.fields, *cookies))
         head_only = request_head is not None and request_head[0].method == b"HEAD"
         date = self.date.field()
         return write_response(refusal, page, close=close, head_only=head_only, date=date)
