@@ -192,12 +192,15 @@ class Documents:
         screen = self._fill("desktop_screen", texts)
         return self._screen("vnc", about, texts, tools=tools, screen=screen)
 
-    def frame(self, title: str, texts: Texts, *, job_url: str | None) -> str:
-        """Return the page that shows a web app below a bar."""
+    def frame(self, title: str, texts: Texts, *, job_url: str | None, notice_seconds: float) -> str:
+        """Return the page that shows a web app below a bar.
+
+        The bar warns of the end for the last *notice_seconds* of the session; 0 is never.
+        """
         job = link_action(job_url, texts("frame.job"), tab=True) if job_url else ""
         body = self._fill("frame", texts, title=title, job=Markup(job), sign_out=_sign_out(texts))
         classes = "screen-page frame-page"
-        data = {"title": title}
+        data = {"title": title, "notice-seconds": f"{notice_seconds:g}"}
         return self._page(title, body, texts, script="frame.js", data=data, classes=classes)
 
     def _screen(

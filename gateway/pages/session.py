@@ -36,7 +36,7 @@ class SessionPages:
     home: str | None = None
     """The orchestrator's site."""
     end_notice_seconds: float = 0.0
-    """How long before its end a desktop or terminal shows the end notice."""
+    """How long before its end a bar shows the end notice; 0 is never."""
     waiting: Callable[[str, float], None] = lambda _sid, _now: None
     """Called with session and time for each poll of a start page."""
 
@@ -73,7 +73,9 @@ class SessionPages:
             return self.responses.refuse(request, refusal or REFUSALS["not_found"])
         texts = texts_for(request)
         where = job_url(self.orchestrator, subject_of(route))
-        text = self.responses.documents.frame(title_of(route, texts), texts, job_url=where)
+        text = self.responses.documents.frame(
+            title_of(route, texts), texts, job_url=where, notice_seconds=self.end_notice_seconds
+        )
         return self.responses.html(text, texts, framing=True)
 
     async def state(self, request: web.Request) -> web.Response:

@@ -3,7 +3,7 @@
 import { fetchState, onReturn, serverTime, wait } from "./state.js";
 import { text } from "./texts.js";
 
-const SOON_SECONDS = 600;
+const NOTICE_SECONDS = Number(document.body.dataset.noticeSeconds);
 const LOOK_AGAIN_MS = 10_000;
 const OVER = { 401: "frame.grant_ended", 403: "frame.grant_ended", 404: "frame.session_ended", 410: "frame.session_ended" };
 
@@ -74,7 +74,7 @@ function left() {
       : minutes < 60
         ? text("frame.minutes", { minutes })
         : text("frame.hours", { hours: Math.floor(minutes / 60), minutes: minutes % 60 });
-  const soon = seconds < SOON_SECONDS;
+  const soon = seconds < NOTICE_SECONDS;
   return say(soon ? "busy" : "open", text(soon ? "frame.soon" : "frame.left", { time }));
 }
 

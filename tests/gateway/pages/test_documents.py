@@ -136,3 +136,13 @@ def test_the_policy_allows_nothing_but_our_own_origin() -> None:
 def test_the_page_that_posts_tokens_tells_its_own_server_where_it_is_from() -> None:
     headers = page_headers("", sameorigin_referrer=True)
     assert headers["Referrer-Policy"] == "same-origin"
+
+
+@pytest.mark.parametrize(("seconds", "shown"), [(600.0, "600"), (0.0, "0"), (90.5, "90.5")])
+def test_the_bar_above_an_app_warns_as_early_as_the_gateway_is_set(
+    documents: Documents, seconds: float, shown: str
+) -> None:
+    page = Reader()
+    page.feed(documents.frame(NASTY, ENGLISH, job_url=None, notice_seconds=seconds))
+    (body,) = [attributes for tag, attributes in page.tags if tag == "body"]
+    assert body["data-notice-seconds"] == shown
