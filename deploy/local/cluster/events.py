@@ -39,7 +39,7 @@ class EventRecorder:
         self._told: OrderedDict[tuple[str, str, str], _Told] = OrderedDict()
         self._similar: OrderedDict[tuple[str, str], int] = OrderedDict()
 
-    def tell(self, about: Object, kind: str, reason: str, message: str) -> None:
+    def record_event(self, about: Object, kind: str, reason: str, message: str) -> None:
         """Record an Event of *kind* ``Normal`` or ``Warning`` about an object."""
         metadata = about["metadata"]
         now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

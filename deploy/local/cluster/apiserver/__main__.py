@@ -12,8 +12,8 @@ from typing import Any
 
 from aiohttp import web
 
-from deploy.local.cluster.apiserver.access import Doorkeeper, User
-from deploy.local.cluster.apiserver.app import Front
+from deploy.local.cluster.apiserver.access import AccessControl, User
+from deploy.local.cluster.apiserver.app import RequestHandler
 from deploy.local.cluster.apiserver.audit import FILE, Audit
 from deploy.local.cluster.apiserver.blocks import ServiceBlock
 from deploy.local.cluster.apiserver.controllers import Controllers, serve_definitions
@@ -58,12 +58,12 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
         lags.read()
 
     asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, read_again)
-    doorkeeper = Doorkeeper(users, lambda account: is_alive(store, account))
-    resources = Resources(registry, kubelets, chance, faults, doorkeeper.issue)
+    access = AccessControl(users, lambda account: is_alive(store, account))
+    resources = Resources(registry, kubelets, chance, faults, access.issue)
     seconds = arguments.metrics_seconds
     metrics = MetricsServer(store, kubelets, seconds) if seconds else None
-    front = Front(kinds, resources, doorkeeper, faults, Audit(state / FILE), metrics)
-    runner = web.AppRunner(front.make_app(), access_log=None, shutdown_timeout=0.5)
+    handler = RequestHandler(kinds, resources, access, faults, Audit(state / FILE), metrics)
+    runner = web.AppRunner(handler.make_app(), access_log=None, shutdown_timeout=0.5)
     try:
         # A controller that fails ends the server: that is better than one that collects no garbage.
         async with asyncio.TaskGroup() as tasks:

@@ -41,7 +41,7 @@ class Account:
 ANONYMOUS: Final = User("system:anonymous", ("system:unauthenticated",))
 
 
-class Doorkeeper:
+class AccessControl:
     """Knows the users by their tokens. It keeps only digests of the tokens."""
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The server's front: identifies the user, reads the request, and writes refusals as Status."""
+"""Handles all requests: identifies the user, reads the request, writes refusals as Status."""
 
 import logging
 from collections.abc import Awaitable, Callable
@@ -8,7 +8,7 @@ import msgspec
 from aiohttp import web
 
 from deploy.local.cluster.apiserver import discovery
-from deploy.local.cluster.apiserver.access import ANONYMOUS, Doorkeeper, User, check_path
+from deploy.local.cluster.apiserver.access import ANONYMOUS, AccessControl, User, check_path
 from deploy.local.cluster.apiserver.audit import Audit
 from deploy.local.cluster.apiserver.errors import (
     ApiError,
@@ -28,14 +28,14 @@ _BODY_BYTES: Final = 3 * 1024 * 1024
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
-class Front:
+class RequestHandler:
     """Handles every request; there is one route."""
 
     def __init__(
         self,
         kinds: KindTable,
         resources: Resources,
-        doorkeeper: Doorkeeper,
+        access: AccessControl,
         faults: Faults,
         audit: Audit,
         metrics: MetricsServer | None = None,
@@ -45,7 +45,7 @@ class Front:
         self._kinds = kinds
         self._resources = resources
         self._store = resources.store
-        self._doorkeeper = doorkeeper
+        self._access = access
         self._faults = faults
 
     def make_app(self) -> web.Application:
@@ -56,7 +56,7 @@ class Front:
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
         """Identify, authorise and answer one request."""
-        user = self._doorkeeper.identify(request.headers.get("Authorization"))
+        user = self._access.identify(request.headers.get("Authorization"))
         user = self._impersonated(request, user)
         target = parse_path(request.path)
         if target is None:
@@ -65,7 +65,7 @@ class Front:
         watch = is_true(request.query.get("watch"))
         verb = verb_of(request.method, target, watch=watch)
         if target.group in REVIEWS and verb == "create" and user is not ANONYMOUS:
-            identify = self._doorkeeper.identify
+            identify = self._access.identify
             body = await read_body(request)
             return _json(answer_review(target, body, user, self._store, identify), 201)
         self._check(user, verb, target, tried=bool(request.query.get("dryRun")))

@@ -198,7 +198,7 @@ class Controllers:
         gone = {o["uid"] for o in owners if not self._is_reachable(o["uid"], space)}
         elsewhere = [o for o in owners if o["uid"] in gone and o["uid"] in self._by_uid]
         if elsewhere and len(gone) == len(owners):
-            await self._attempt(self._tell_of_owner(stored, elsewhere[0]))
+            await self._attempt(self._record_owner_event(stored, elsewhere[0]))
         if len(gone) == len(owners):
             await self._limit.wait(_REQUESTS_OF_AN_END)
             if self._store.get(*address) is stored:  # else its change enqueues it again
@@ -211,7 +211,7 @@ class Controllers:
         address = self._by_uid.get(uid)
         return address is not None and address[1] in ("", namespace)
 
-    async def _tell_of_owner(self, stored: Stored, owner: Object) -> None:
+    async def _record_owner_event(self, stored: Stored, owner: Object) -> None:
         """Record that an object is deleted because its owner is in another namespace."""
         value, metadata = stored.value, stored.value["metadata"]
         kind, space = self._kinds.by_key(_EVENTS), metadata.get("namespace", "")

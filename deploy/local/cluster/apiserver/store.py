@@ -157,7 +157,7 @@ class Store:
         self._objects[key].setdefault(namespace, {})[name] = stored
         self._index(key, before, stored)
         change: Change = "MODIFIED" if before else "ADDED"
-        self._tell(key, Event(self.revision, change, stored, before))
+        self._notify(key, Event(self.revision, change, stored, before))
         return stored
 
     def remove(self, key: Key, stored: Stored) -> Stored:
@@ -169,7 +169,7 @@ class Store:
             del self._objects[key][namespace]
         self._index(key, stored, None)
         last = self._revised(stored.copy())
-        self._tell(key, Event(self.revision, "DELETED", last, stored))
+        self._notify(key, Event(self.revision, "DELETED", last, stored))
         return last
 
     def since(self, key: Key, revision: int) -> list[Event] | None:
@@ -204,7 +204,7 @@ class Store:
         for label, value in new.keys() - old.keys():
             self._labelled[key, label, value].add(new[label, value])
 
-    def _tell(self, key: Key, event: Event) -> None:
+    def _notify(self, key: Key, event: Event) -> None:
         history = self._history[key]
         if len(history) == HISTORY:
             self._oldest[key] = history[0].revision

@@ -111,7 +111,7 @@ async def _run(arguments: argparse.Namespace, stop: Stop) -> None:
             sources=Sources(client),
             isolated=isolated,
             root=make_root(_host_root()),
-            tell=recorder.tell,
+            record_event=recorder.record_event,
             network=network,
         )
         try:

@@ -19,7 +19,7 @@ class Checks:
     address: str
     grace_seconds: float
     changed: Callable[[], None]
-    tell: Callable[[str, str, str], None]
+    record_event: Callable[[str, str, str], None]
     """Records an Event: its type, reason and message."""
 
     async def run(self) -> None:
@@ -28,13 +28,13 @@ class Checks:
         if startup := spec.get("startupProbe"):
             started = asyncio.Event()
 
-            def tell_started(success: bool, why: str) -> None:
+            def on_started(success: bool, why: str) -> None:
                 if success:
                     started.set()
                 else:
                     self._unhealthy("Startup", why)
 
-            asking = asyncio.create_task(follow_probe(startup, where, tell_started))
+            asking = asyncio.create_task(follow_probe(startup, where, on_started))
             try:
                 await started.wait()
             finally:
@@ -45,23 +45,23 @@ class Checks:
             self.changed()
         async with asyncio.TaskGroup() as tasks:
             if probe := spec.get("readinessProbe"):
-                tasks.create_task(follow_probe(probe, where, self._tell_ready))
+                tasks.create_task(follow_probe(probe, where, self._on_readiness))
             if probe := spec.get("livenessProbe"):
-                tasks.create_task(follow_probe(probe, where, self._tell_alive))
+                tasks.create_task(follow_probe(probe, where, self._on_liveness))
 
-    def _tell_ready(self, success: bool, why: str) -> None:
+    def _on_readiness(self, success: bool, why: str) -> None:
         if success != self.container.record.ready:
             self.container.record.ready = success
             self.changed()
         if not success:
-            self.tell("Warning", "Unhealthy", f"Readiness probe failed: {why}")
+            self.record_event("Warning", "Unhealthy", f"Readiness probe failed: {why}")
 
-    def _tell_alive(self, success: bool, why: str) -> None:
+    def _on_liveness(self, success: bool, why: str) -> None:
         if not success:
             self._unhealthy("Liveness", why)
 
     def _unhealthy(self, probe: str, why: str) -> None:
-        self.tell("Warning", "Unhealthy", f"{probe} probe failed: {why}")
+        self.record_event("Warning", "Unhealthy", f"{probe} probe failed: {why}")
         killing = asyncio.create_task(self.container.kill(self.grace_seconds))
         killing.add_done_callback(lambda task: task.cancelled() or task.exception())
 

@@ -48,7 +48,7 @@ class ConfigurationError(RuntimeError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class PodContext:
     """The objects that all containers of a Pod share."""
 
     pod: Callable[[], Object]
@@ -58,7 +58,7 @@ class Ground:
     lookup: Lookup
     root: Sequence[Step]
     changed: Callable[[], None]
-    tell: Callable[[str, str, str], None]
+    record_event: Callable[[str, str, str], None]
     """Records an Event: its type, reason and message."""
 
 
@@ -95,29 +95,29 @@ class ContainerRun:
         self._changed()
 
     async def keep_running(
-        self, ground: Ground, policy: str, running: Callable[[], asyncio.Task[None]] | None
+        self, context: PodContext, policy: str, running: Callable[[], asyncio.Task[None]] | None
     ) -> None:
         """Run the container until *policy* requires no further start, or it is stopped.
 
         Args:
-            ground: The objects that all containers of the Pod share.
+            context: The objects that all containers of the Pod share.
             policy: The Pod's restart policy.
             running: Starts tasks that last as long as the process, such as probes.
         """
         backoff = _FIRST_BACKOFF_SECONDS
         while self._runs and not self._stopping.is_set():
-            image = await self._pull(ground)
-            specification = await self._configure(ground, image) if image else None
+            image = await self._pull(context)
+            specification = await self._configure(context, image) if image else None
             if specification is None:
                 return
             started = asyncio.get_running_loop().time()
-            code = await self._run_once(ground, specification, running)
+            code = await self._run_once(context, specification, running)
             wanted = policy == "Always" or (policy == "OnFailure" and code != 0)
             if not wanted or self._stopping.is_set():
                 return
             if asyncio.get_running_loop().time() - started > _FORGIVEN_AFTER_SECONDS:
                 backoff = _FIRST_BACKOFF_SECONDS
-            await self._back_off(ground, backoff)
+            await self._back_off(context, backoff)
             backoff = min(2 * backoff, _LAST_BACKOFF_SECONDS)
 
     async def stop(self, grace_seconds: float) -> None:
@@ -157,7 +157,7 @@ class ContainerRun:
             "tty": tty,
         }
 
-    async def _pull(self, ground: Ground) -> Image | None:
+    async def _pull(self, context: PodContext) -> Image | None:
         """Return the image; retry with pauses, as for a pull that fails. None: stopped."""
         backoff = _FIRST_BACKOFF_SECONDS
         while not self._stopping.is_set():
@@ -167,27 +167,27 @@ class ContainerRun:
             name = self.spec["image"]
             message = f'failed to pull and unpack image "{name}": not found'
             self.wait_for("ErrImagePull", message)
-            ground.tell("Warning", "Failed", f'Failed to pull image "{name}": not found')
+            context.record_event("Warning", "Failed", f'Failed to pull image "{name}": not found')
             await self._pause(1.0)
             self.wait_for("ImagePullBackOff", f'Back-off pulling image "{name}"')
             await self._pause(backoff)
             backoff = min(2 * backoff, _LAST_BACKOFF_SECONDS)
         return None
 
-    async def _configure(self, ground: Ground, image: Image) -> Object | None:
+    async def _configure(self, context: PodContext, image: Image) -> Object | None:
         """Return the specification to start; retry while the spec cannot be met. None: stopped."""
         while not self._stopping.is_set():
             try:
-                return make_specification(self.spec, image, ground)
+                return make_specification(self.spec, image, context)
             except (ConfigurationError, Unresolved, ValueError, OSError) as error:
                 self.wait_for("CreateContainerConfigError", str(error))
-                ground.tell("Warning", "Failed", f"Error: {error}")
+                context.record_event("Warning", "Failed", f"Error: {error}")
                 await self._pause(_CONFIGURE_AGAIN_SECONDS)
         return None
 
     async def _run_once(
         self,
-        ground: Ground,
+        context: PodContext,
         specification: Object,
         running: Callable[[], asyncio.Task[None]] | None,
     ) -> int:
@@ -197,9 +197,9 @@ class ContainerRun:
         beside: asyncio.Task[None] | None = None
         self.specification = specification
         try:
-            process, collecting = await self._start(ground, specification)
+            process, collecting = await self._start(context, specification)
         except StartFailed as error:
-            ground.tell("Warning", "Failed", f"Error: {error}")
+            context.record_event("Warning", "Failed", f"Error: {error}")
             ended = terminated(128, _NEVER, _now(), identifier)
             message = f"{_RUNTIME}{error}: unknown"
             ended["terminated"] |= {"reason": "StartError", "message": message}
@@ -212,8 +212,8 @@ class ContainerRun:
         self.record.started = "startupProbe" not in self.spec
         self.record.ready = self.record.started and "readinessProbe" not in self.spec
         self._changed()
-        ground.tell("Normal", "Started", f"Started container {self.name}")
-        killing = asyncio.create_task(self._kill_if_too_large(ground.sandbox, process))
+        context.record_event("Normal", "Started", f"Started container {self.name}")
+        killing = asyncio.create_task(self._kill_if_too_large(context.sandbox, process))
         try:
             beside = running() if running else None
             code = await process.wait()
@@ -230,7 +230,7 @@ class ContainerRun:
         if too_large and code == -signal.SIGKILL:
             ended["terminated"]["reason"] = "OOMKilled"
             del ended["terminated"]["signal"]  # as containerd, which gives only the code
-        if message := self._last_words(ground, code):
+        if message := self._last_words(context, code):
             ended["terminated"]["message"] = message
         self._show_end(ended)
         return code
@@ -244,12 +244,12 @@ class ContainerRun:
             await exceeded(lambda: sandbox.memory_of(process), limit)
         process.send_signal(signal.SIGKILL)
 
-    def _last_words(self, ground: Ground, code: int) -> str:
+    def _last_words(self, context: PodContext, code: int) -> str:
         """Return the container's termination message."""
         message = ""
         with (
             contextlib.suppress(OSError),
-            (own_folder(ground, self.spec) / TERMINATION_LOG).open("rb") as file,
+            (own_folder(context, self.spec) / TERMINATION_LOG).open("rb") as file,
         ):
             message = file.read(_MESSAGE_BYTES).decode(errors="replace")
         policy = self.spec.get("terminationMessagePolicy")
@@ -258,13 +258,13 @@ class ContainerRun:
         return message
 
     async def _start(
-        self, ground: Ground, specification: Object
+        self, context: PodContext, specification: Object
     ) -> tuple[Process, asyncio.Task[None]]:
         log = self._new_log()
         output, collecting = log.write_fd()
         nothing = os.open(os.devnull, os.O_RDONLY)
         try:
-            return await ground.sandbox.run(specification, [nothing, output, output]), collecting
+            return await context.sandbox.run(specification, [nothing, output, output]), collecting
         finally:
             os.close(nothing)
             os.close(output)
@@ -285,13 +285,15 @@ class ContainerRun:
             self.log.end()
         self._changed()
 
-    async def _back_off(self, ground: Ground, seconds: float) -> None:
+    async def _back_off(self, context: PodContext, seconds: float) -> None:
         self.record.last_state = self.record.state
         self.record.restarts += 1
         if self.record.restarts == 1:
             return  # the first restart is at once
         self.wait_for("CrashLoopBackOff", f"back-off {seconds:.0f}s restarting failed container")
-        ground.tell("Warning", "BackOff", f"Back-off restarting failed container {self.name}")
+        context.record_event(
+            "Warning", "BackOff", f"Back-off restarting failed container {self.name}"
+        )
         await self._pause(seconds)
 
     async def _pause(self, seconds: float) -> None:
@@ -302,20 +304,20 @@ class ContainerRun:
             pass
 
 
-def make_specification(container: Object, image: Image, ground: Ground) -> Object:
+def make_specification(container: Object, image: Image, context: PodContext) -> Object:
     """Return the sandbox's specification to start *container*, with a new folder of its own.
 
     Raises:
         ConfigurationError: If the spec asks for a user that it forbids.
         Unresolved: If it refers to an object that does not exist.
     """
-    pod = ground.pod()
-    declared = make_environment(container, pod, ground.lookup)
+    pod = context.pod()
+    declared = make_environment(container, pod, context.lookup)
     hostname = pod_hostname(pod)
     environment = {**image.environment, "HOSTNAME": hostname, **declared}
     user = _user(container, pod, image)
-    own = _fresh_folder(own_folder(ground, container), pod, user)
-    mounts = make_mounts(container, image, ground.volumes, own=own, environment=declared)
+    own = _fresh_folder(own_folder(context, container), pod, user)
+    mounts = make_mounts(container, image, context.volumes, own=own, environment=declared)
     for step in mounts:
         # A kubelet creates the folder of a subPath if it is missing.
         if step.get("sub") and not os.path.exists(step["source"]):
@@ -325,17 +327,17 @@ def make_specification(container: Object, image: Image, ground: Ground) -> Objec
         "kind": "container",
         "argv": make_command(container, image.entrypoint, image.command, declared),
         "env": environment,
-        "cwd": working_dir if ground.sandbox.isolated else str(own / "work"),
+        "cwd": working_dir if context.sandbox.isolated else str(own / "work"),
         "user": user,
         "root": str(own / "root"),
-        "mounts": [*ground.root, *mounts],
+        "mounts": [*context.root, *mounts],
         "tty": False,
     }
 
 
-def own_folder(ground: Ground, container: Object) -> Path:
+def own_folder(context: PodContext, container: Object) -> Path:
     """Return the folder of the container's own files, outside of its volumes."""
-    return ground.folder / "containers" / str(container["name"])
+    return context.folder / "containers" / str(container["name"])
 
 
 def pod_hostname(pod: Object) -> str:

@@ -34,7 +34,7 @@ class Log:
     def end(self) -> None:
         """Record that the log is complete."""
         self.ended = True
-        self._tell()
+        self._notify()
 
     def close(self) -> None:
         """Close the file."""
@@ -93,7 +93,7 @@ class Log:
         self._file.write(b"".join(b"%s %s\n" % (moment.encode(), line) for line in lines))
         if self._file.tell() > 2 * _MAX_BYTES:
             self._rotate()
-        self._tell()
+        self._notify()
 
     def _rotate(self) -> None:
         whole = self._path.read_bytes()
@@ -105,7 +105,7 @@ class Log:
         self._file.close()
         self._file = self._path.open("ab", buffering=0)
 
-    def _tell(self) -> None:
+    def _notify(self) -> None:
         self._more.set()
         self._more = asyncio.Event()
 

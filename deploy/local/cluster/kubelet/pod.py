@@ -13,7 +13,7 @@ from typing import Final
 from deploy.local.cluster.client import PODS, Client, Object, Refused
 from deploy.local.cluster.kubelet.addresses import Addresses
 from deploy.local.cluster.kubelet.checks import Checks
-from deploy.local.cluster.kubelet.container import ContainerRun, Ground, pod_hostname
+from deploy.local.cluster.kubelet.container import ContainerRun, PodContext, pod_hostname
 from deploy.local.cluster.kubelet.environment import Unresolved
 from deploy.local.cluster.kubelet.mounts import Step
 from deploy.local.cluster.kubelet.network import Cable, PodNetwork
@@ -27,7 +27,7 @@ from deploy.local.cluster.kubelet.volumes import claims_of, make_volumes, renew_
 _LOG: Final = logging.getLogger(__name__)
 _RETRY_SECONDS: Final = 0.5
 _ENDED: Final = ("Succeeded", "Failed")
-Tell = Callable[[Object, str, str, str], None]
+RecordEvent = Callable[[Object, str, str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class Node:
     sources: Sources
     isolated: bool
     root: Sequence[Step]
-    tell: Tell
+    record_event: RecordEvent
     """Records an Event about a Pod: type, reason, message."""
 
     network: PodNetwork | None = None
@@ -160,7 +160,7 @@ class PodRun:
         grace = 0 if self._gone else self.pod["metadata"].get("deletionGracePeriodSeconds", 0)
         for container in self.mains:
             if container.record.running:
-                self._tell("Normal", "Killing", f"Stopping container {container.name}")
+                self._record_event("Normal", "Killing", f"Stopping container {container.name}")
         stops = (c.stop(grace) for c in (*self.inits, *self.mains))
         await asyncio.gather(*stops)
         await asyncio.wait({life}, timeout=1.0)
@@ -168,12 +168,12 @@ class PodRun:
 
     async def _live(self) -> None:
         """Prepare, run the init containers one after the other, then the others together."""
-        ground = await self._prepare()
+        context = await self._prepare()
         policy = self.pod["spec"]["restartPolicy"]
         for container in self.inits:
             # In a Pod that always restarts, an init container still runs only until it succeeds.
             await container.keep_running(
-                ground, "Never" if policy == "Never" else "OnFailure", None
+                context, "Never" if policy == "Never" else "OnFailure", None
             )
             if container.record.exit_code != 0:
                 return
@@ -184,38 +184,38 @@ class PodRun:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for container in self.mains:
-                    tasks.create_task(self._keep(container, ground, policy))
+                    tasks.create_task(self._keep(container, context, policy))
         finally:
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
 
-    async def _keep(self, container: ContainerRun, ground: Ground, policy: str) -> None:
+    async def _keep(self, container: ContainerRun, context: PodContext, policy: str) -> None:
         checks = Checks(
             container,
-            ground.sandbox,
+            context.sandbox,
             self._address,
             self.pod["spec"].get("terminationGracePeriodSeconds", 30),
             self._touch,
-            self._tell,
+            self._record_event,
         )
 
         def probing() -> asyncio.Task[None]:
             return asyncio.create_task(checks.run())
 
-        await container.keep_running(ground, policy, probing)
+        await container.keep_running(context, policy, probing)
 
-    async def _prepare(self) -> Ground:
+    async def _prepare(self) -> PodContext:
         """Return what the containers share; retry while something is missing."""
         while True:
             try:
                 return await self._prepared()
             except (Unresolved, SandboxFailed, Refused, OSError) as error:
-                self._tell("Warning", "FailedMount", str(error))
+                self._record_event("Warning", "FailedMount", str(error))
                 await self._close_sandbox()
                 await asyncio.sleep(_RETRY_SECONDS)
 
-    async def _prepared(self) -> Ground:
+    async def _prepared(self) -> PodContext:
         namespace = self.pod["metadata"]["namespace"]
         contents = await self._node.sources.fetch(self.pod)
         places = {
@@ -238,7 +238,7 @@ class PodRun:
             content = contents.get((kind, name))
             return None if content is None else {k: v.decode() for k, v in content.items()}
 
-        return Ground(
+        return PodContext(
             pod=self._with_address,
             sandbox=self.sandbox,
             folder=self._folder,
@@ -246,7 +246,7 @@ class PodRun:
             lookup=lookup,
             root=self._node.root,
             changed=self._touch,
-            tell=self._tell,
+            record_event=self._record_event,
         )
 
     async def _renew_volumes_forever(self) -> None:
@@ -276,8 +276,8 @@ class PodRun:
         if self._node.network is not None:
             self._node.network.pods_changed()
 
-    def _tell(self, kind: str, reason: str, message: str) -> None:
-        self._node.tell(self.pod, kind, reason, message)
+    def _record_event(self, kind: str, reason: str, message: str) -> None:
+        self._node.record_event(self.pod, kind, reason, message)
 
     async def _publish_forever(self) -> None:
         self._touch()

@@ -40,7 +40,7 @@ class Where:
     execute: Exec
 
 
-async def follow_probe(probe: Object, where: Where, tell: Callable[[bool, str], None]) -> None:
+async def follow_probe(probe: Object, where: Where, report: Callable[[bool, str], None]) -> None:
     """Run *probe* at its interval; report every verdict with its reason, until cancelled."""
     verdict = Verdict(probe.get("successThreshold", 1), probe.get("failureThreshold", 3))
     await asyncio.sleep(probe.get("initialDelaySeconds", 0))
@@ -48,7 +48,7 @@ async def follow_probe(probe: Object, where: Where, tell: Callable[[bool, str], 
         failure = await ask(probe, where)
         decided = verdict.take(failure is None)
         if decided is not None:
-            tell(decided, failure or "")
+            report(decided, failure or "")
         await asyncio.sleep(probe.get("periodSeconds", 10))
 
 

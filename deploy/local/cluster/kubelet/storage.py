@@ -113,7 +113,7 @@ class Storage:
         name = volume["metadata"]["name"]
         taken = {"spec": {"claimRef": owner}}
         await self._volumes.remember(await self._client.patch(PERSISTENT_VOLUMES, "", name, taken))
-        await self._tell_volume(name, "Bound")
+        await self._write_volume_phase(name, "Bound")
         where = (CLAIMS, metadata["namespace"], metadata["name"])
         await self._client.patch(*where, {"spec": {"volumeName": name, "storageClassName": wanted}})
         status = {"phase": "Bound", "accessModes": spec["accessModes"]}
@@ -156,9 +156,9 @@ class Storage:
                 await asyncio.to_thread(shutil.rmtree, _place(volume), ignore_errors=True)
             await self._client.delete(PERSISTENT_VOLUMES, "", name)
         elif owner.get("uid") and volume["status"].get("phase") != "Released":
-            await self._tell_volume(name, "Released")
+            await self._write_volume_phase(name, "Released")
 
-    async def _tell_volume(self, name: str, phase: str) -> None:
+    async def _write_volume_phase(self, name: str, phase: str) -> None:
         change = {"status": {"phase": phase}}
         written = await self._client.patch(PERSISTENT_VOLUMES, "", name, change, "status")
         await self._volumes.remember(written)

@@ -102,7 +102,7 @@ class JobController:
         key = (group["metadata"]["namespace"], owner)
         if change == "MODIFIED" and (group.get("status") or {}).get("phase") == "Unknown":
             self._events.group_unknown(key)
-        self._tell_of_group(key, group)
+        self._record_group_event(key, group)
         uid, phase = group["metadata"]["uid"], (group.get("status") or {}).get("phase", "")
         if self._phases.get(uid) == phase and change == "MODIFIED":
             return
@@ -111,7 +111,7 @@ class JobController:
             del self._phases[uid]
         self._look(key)
 
-    def _tell_of_group(self, key: Key, group: Object) -> None:
+    def _record_group_event(self, key: Key, group: Object) -> None:
         """Write the PodGroup's conditions as events of the job: users see only jobs."""
         for condition in (group.get("status") or {}).get("conditions") or []:
             job, why = self.jobs.get(*key), condition.get("message", "")
@@ -119,7 +119,7 @@ class JobController:
                 continue
             self._grounds[key] = why
             said = f"PodGroup {key[0]}:{key[1]} unschedulable, reason: {why}"
-            self._recorder.tell(job, "Warning", "PodGroupPending", said)
+            self._recorder.record_event(job, "Warning", "PodGroupPending", said)
 
     async def _command_changed(self, change: str, command: Object) -> None:
         """Delete the Command, then carry it out: at most once, as in Volcano."""
@@ -279,7 +279,7 @@ class JobController:
                 await self.pods.remember(made)
         if refused:
             why = f"Error creating pods: [{' '.join(refused)}]"
-            self._recorder.tell(job, "Warning", "FailedCreate", why)
+            self._recorder.record_event(job, "Warning", "FailedCreate", why)
             raise Refused(0, "", why)
 
     async def _drop(self, job: Object, group: Object | None, *, regroup: bool) -> None:

@@ -40,26 +40,26 @@ class QueueStates:
     def command(self, name: str, action: str) -> None:
         """Take a Command: ``OpenQueue`` or ``CloseQueue``."""
         if action == "OpenQueue":
-            self._start(self._tell(name, "Open"))
+            self._start(self._write_status(name, "Open"))
         elif action == "CloseQueue":
-            self._start(self._tell(name, "Closing" if self._holds(name) else "Closed"))
+            self._start(self._write_status(name, "Closing" if self._holds(name) else "Closed"))
 
     def group_gone(self, group: Object) -> None:
         """Record that a PodGroup is gone: its Queue may have waited for that."""
         name = group["spec"].get("queue", "default")
         if state_of(self.cache.get("", name)) == "Closing" and not self._holds(name):
-            self._start(self._tell(name, "Closed"))
+            self._start(self._write_status(name, "Closed"))
 
     def _changed(self, change: str, queue: Object) -> None:
         if change != "DELETED" and not state_of(queue):
             name = queue["metadata"]["name"]
             late = 0.0 if name in _ALWAYS_OPEN else self._chance.uniform(0, _LAST_OPENING_SECONDS)
-            self._start(self._tell(name, "Open", after=late))
+            self._start(self._write_status(name, "Open", after=late))
 
     def _holds(self, name: str) -> bool:
         return any(group["spec"].get("queue", "default") == name for group in self._groups())
 
-    async def _tell(self, name: str, state: str, *, after: float = 0.0) -> None:
+    async def _write_status(self, name: str, state: str, *, after: float = 0.0) -> None:
         await asyncio.sleep(after)
         while True:
             try:

@@ -98,7 +98,7 @@ class Scheduler:
             elif _waits(pod):
                 placement = place([pod], rooms, 1)
                 await self._bind(placement, [pod])
-                await self._tell_pods(placement, [pod])
+                await self._record_unscheduled(placement, [pod])
         groups = list(self._groups.objects.values())
         self._forgethas_ended(members, groups)
         shares = Shares(self._queues.objects.values(), groups, members, rooms)
@@ -110,7 +110,7 @@ class Scheduler:
         now = asyncio.get_running_loop().time()
         if now - self._told_at >= _AGAIN_SECONDS:
             self._told_at = now
-            await self._tell_queues(shares)
+            await self._write_queues(shares)
 
     def _forgethas_ended(
         self, members: Mapping[tuple[str, str], list[Object]], groups: list[Object]
@@ -131,9 +131,9 @@ class Scheduler:
             if reason:
                 # Only an Event says this: the group stays as it is, without conditions.
                 self._record(group, "Normal", reason)
-                await self._tell(group, "Pending", pods)
+                await self._write_status(group, "Pending", pods)
                 return
-            await self._tell(group, "Inqueue", pods)
+            await self._write_status(group, "Inqueue", pods)
             shares.let_in(group)
             return
         bound = [pod for pod in pods if pod["spec"].get("nodeName") and not _failed(pod)]
@@ -147,12 +147,12 @@ class Scheduler:
             await self._bind(placement, waiting)
             bound += [pod for pod in waiting if key_of(pod) in placement.bindings]
             reason = placement.reason
-            await self._tell_pods(placement, waiting)
+            await self._record_unscheduled(placement, waiting)
         if reason:
             self._record(group, "Warning", reason)
-        await self._tell(group, _phase_by_pods(phase, needed, bound, reason), pods, reason)
+        await self._write_status(group, _phase_by_pods(phase, needed, bound, reason), pods, reason)
 
-    async def _tell_queues(self, shares: Shares) -> None:
+    async def _write_queues(self, shares: Shares) -> None:
         """Write the use of each Queue into its status, if it has changed."""
         for name, status in shares.statuses():
             queue = self._queues.get("", name)
@@ -175,9 +175,9 @@ class Scheduler:
         """Write an Event that says why *group* waits, once for each reason."""
         if self._reasons.get(key_of(group)) != reason:
             self._reasons[key_of(group)] = reason
-            self._recorder.tell(group, kind, "Unschedulable", reason)
+            self._recorder.record_event(group, kind, "Unschedulable", reason)
 
-    async def _tell_pods(self, placement: Placement, pods: Sequence[Object]) -> None:
+    async def _record_unscheduled(self, placement: Placement, pods: Sequence[Object]) -> None:
         """Write to each Pod without a node why it has none, and an Event, if that has changed."""
         for pod in pods:
             why, metadata = placement.obstacles.get(key_of(pod)), pod["metadata"]
@@ -200,10 +200,10 @@ class Scheduler:
             except Refused as error:
                 _LOG.info("pod %s: %s", metadata["name"], error)  # usually it is gone
                 continue
-            self._recorder.tell(pod, "Warning", "FailedScheduling", why)
+            self._recorder.record_event(pod, "Warning", "FailedScheduling", why)
             await self._pods.remember(written)
 
-    async def _tell(
+    async def _write_status(
         self, group: Object, phase: str, pods: Sequence[Object], reason: str = ""
     ) -> None:
         """Write phase, counts and conditions to the group, if they have changed."""
