@@ -156,7 +156,7 @@ LONGEST_PAUSE_SECONDS: Final = 15.0
 
 @dataclass(frozen=True, slots=True)
 class _Missing:
-    """What is missing for a namespace and queue, and until when it is not checked again."""
+    """The missing prerequisites of a namespace and queue, and the time of the next check."""
 
     problem: str
     until: float

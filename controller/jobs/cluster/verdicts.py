@@ -1,4 +1,4 @@
-"""What a refusal of the API server means: one table for dry runs, submissions and patches.
+"""The meaning of each refusal of the API server: one table for dry runs, submissions and patches.
 
 - ``final``: a repetition would be refused as well. A dry run rejects the job; a submission ends it.
 - ``waits``: it passes once somebody acts, or something catches up. The job waits, with a reason.

@@ -62,7 +62,7 @@ _CAUSES: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class _Evidence:
-    """What is known of a waiting job; ``kept`` and ``reported`` as in :func:`explain_waiting`."""
+    """The facts about a waiting job; ``kept`` and ``reported`` as in :func:`explain_waiting`."""
 
     job: ObservedJob
     pods: tuple[ObservedPod, ...]
@@ -202,7 +202,7 @@ def _restarting(evidence: _Evidence) -> Explanation | None:
 
 
 def _kept(evidence: _Evidence) -> Explanation | None:
-    """What was found by asking for its queue, its PodGroup and the nodes."""
+    """Return the reason found in the job's queue, its PodGroup and the nodes."""
     kept = evidence.kept
     if kept == NOT_TAKEN_UP and evidence.job.phase:
         return None

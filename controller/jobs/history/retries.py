@@ -2,7 +2,7 @@
 
 As a rule Volcano applies the policies itself. But it may see a failed pod in a sync that was queued
 before the event of the failure. Then the job ends as Failed without its policies (seen with
-1.15.1). What they would have done follows from the records of the pods.
+1.15.1). The effect of these policies is derived from the records of the pods.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:
-    """What the plugins plan for a job.
+    """The plan that the plugins make for a job.
 
     - ``shared``: objects that must exist before it.
     - ``waiting``: what its VolcanoJob waits for.
