@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -72,6 +73,13 @@ def test_the_page_says_why_a_mutant_survived() -> None:
     assert "| `a.py` | 2 | 2 | 0 | 1 | 50.0 % |" in page
     assert "| `b.py` | 2 (3 now) | 0 | 0 | 0 | 0.0 % |" in page
     assert "| module | constant | `1 -> 2` | Nobody reads it. |" in page
+
+
+def test_a_bar_in_a_mutant_ends_no_cell_of_the_page() -> None:
+    (one,) = Module("a.py", "a.py", "x = 1\n").mutants()
+    tried = Tried(replace(one, text="a_b | c -> pass"), "passed", 3)
+    page = render({"a.py": summary(1, [tried])}, {}, {"a.py": 1})
+    assert "| <code>a&#95;b &#124; c -&#62; pass</code> |" in page
 
 
 DECIDES = """
