@@ -71,7 +71,7 @@ async def test_an_ipv6_address_alone_takes_no_ipv4(tmp_path: Path) -> None:
             await connect(("127.0.0.1", port))
 
 
-async def test_an_address_that_is_taken_ends_the_start(tmp_path: Path) -> None:
+async def test_an_address_in_use_fails_the_start(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         listen = f"127.0.0.1:{taken.getsockname()[1]}"
         for workers in ("1", "2"):
@@ -84,7 +84,7 @@ async def test_an_address_that_is_taken_ends_the_start(tmp_path: Path) -> None:
                 assert "Traceback" not in rig.process.tail()
 
 
-async def test_apps_are_reached_by_ipv6(tmp_path: Path, serve: Serve) -> None:
+async def test_apps_are_reachable_over_ipv6(tmp_path: Path, serve: Serve) -> None:
     async with running_rig(tmp_path, {"UPSTREAM_NETWORKS": NETWORKS}) as rig:
         session = await rig.session(await serve(host="::1"))
         cookie = await rig.opened(session)
@@ -95,7 +95,7 @@ async def test_apps_are_reached_by_ipv6(tmp_path: Path, serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("host", ["[::1]", "[::1]:4180", "[", "[]:4180", "::1", "[fe80::1%25lo]"])
-async def test_an_address_is_no_host(rig: Rig, host: str) -> None:
+async def test_a_request_to_a_bare_ip_address_is_not_found(rig: Rig, host: str) -> None:
     answer = await rig.ask(request("GET", "/", host=host))
     assert answer.status in (400, 404), answer
 

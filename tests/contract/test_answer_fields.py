@@ -34,7 +34,9 @@ from tests.contract.upstream import OK, App, raw_answer, websocket
         "a=1; Domain",
     ],
 )
-async def test_an_app_cannot_toss_cookies(rig: Rig, serve: Serve, cookie: str) -> None:
+async def test_an_app_cannot_set_gateway_cookies_or_cookies_for_other_hosts(
+    rig: Rig, serve: Serve, cookie: str
+) -> None:
     raw = answer(
         "200 OK", "Set-Cookie: good=1", f"Set-Cookie: {cookie}", "set-cookie: b=2", body=b""
     )
@@ -43,7 +45,7 @@ async def test_an_app_cannot_toss_cookies(rig: Rig, serve: Serve, cookie: str) -
     assert one.all("Set-Cookie") == ["good=1", "b=2"]
 
 
-async def test_cookies_that_only_look_alike_cross(rig: Rig, serve: Serve) -> None:
+async def test_cookies_with_similar_names_are_forwarded(rig: Rig, serve: Serve) -> None:
     cookies = [
         "fumarole2=x",
         "my-fumarole=x",
@@ -57,7 +59,7 @@ async def test_cookies_that_only_look_alike_cross(rig: Rig, serve: Serve) -> Non
 
 
 @pytest.mark.parametrize("status", ["200 OK", "302 Found", "404 Not Found", "500 Oh"])
-async def test_what_reaches_beyond_a_session_is_dropped(
+async def test_response_fields_that_affect_other_sessions_are_dropped(
     rig: Rig, serve: Serve, status: str
 ) -> None:
     lines = ["Clear-Site-Data: *", "clear-site-data: cookies", 'Alt-Svc: h3=":443"', "X-A: 1"]
@@ -67,7 +69,7 @@ async def test_what_reaches_beyond_a_session_is_dropped(
     assert one.get("X-A") == "1"
 
 
-async def test_a_refused_upgrade_and_a_hint_are_clean_too(rig: Rig, serve: Serve) -> None:
+async def test_a_refused_upgrade_and_a_103_are_sanitised(rig: Rig, serve: Serve) -> None:
     lines = [
         "Set-Cookie: fumarole=x",
         "Clear-Site-Data: *",
@@ -87,7 +89,7 @@ async def test_a_refused_upgrade_and_a_hint_are_clean_too(rig: Rig, serve: Serve
     assert {"set-cookie", "clear-site-data", "alt-svc"}.isdisjoint(hint.names())
 
 
-async def test_the_101_of_an_app_is_clean_too(rig: Rig, serve: Serve) -> None:
+async def test_the_101_of_an_app_is_sanitised(rig: Rig, serve: Serve) -> None:
     lines = ["Set-Cookie: fumarole=x", "Set-Cookie: a=1", "Set-Cookie: b=1; Domain=x", "Alt-Svc: x"]
     session, own = await rig.entered(await serve(websocket(None, *lines)))
     _, one = await rig.upgrade(session, "/", own)
@@ -104,7 +106,7 @@ def frame_ancestors(message: Message) -> list[set[str]]:
 
 
 @pytest.mark.parametrize("own_policy", [None, "default-src 'none'", "frame-ancestors *"])
-async def test_who_may_frame_a_session_is_said(
+async def test_responses_state_who_may_frame_the_session(
     rig: Rig, edge: Rig, serve: Serve, own_policy: str | None
 ) -> None:
     lines = [] if own_policy is None else [f"Content-Security-Policy: {own_policy}"]
@@ -126,14 +128,14 @@ async def test_who_may_frame_a_session_is_said(
         (["Cache-Control: no-cache", "Cache-Control: max-age=1"], ["no-cache", "max-age=1"]),
     ],
 )
-async def test_an_answer_without_cache_control_is_private(
+async def test_a_response_without_cache_control_becomes_private(
     rig: Rig, serve: Serve, lines: list[str], expected: list[str]
 ) -> None:
     session, own = await rig.entered(await serve(raw_answer(answer("200 OK", *lines, body=b"x"))))
     assert (await rig.get(session, fields=own)).all("Cache-Control") == expected
 
 
-async def test_the_apps_head_is_canonical(rig: Rig, serve: Serve) -> None:
+async def test_the_response_head_is_rewritten_in_canonical_form(rig: Rig, serve: Serve) -> None:
     """The app gets a request head that is written anew: one space, no white space around values."""
     app = await serve()
     session, own = await rig.entered(app)

@@ -156,7 +156,7 @@ def assert_harmless(page: Answer) -> None:
 
 
 @pytest.mark.parametrize(("case", "status"), ROWS.items(), ids=lambda v: getattr(v, "__name__", v))
-async def test_each_answer_is_a_page_or_json(
+async def test_each_error_response_is_a_page_or_json(
     rig: Rig, serve: Serve, case: Case, status: int
 ) -> None:
     session, method, fields = await case(rig, await serve())
@@ -184,7 +184,7 @@ async def test_each_answer_is_a_page_or_json(
         assert_harmless(page)
 
 
-async def test_a_page_says_nothing_that_a_client_has_said(rig: Rig, serve: Serve) -> None:
+async def test_an_error_page_never_reflects_client_input(rig: Rig, serve: Serve) -> None:
     """Our responses repeat no part of a request, neither text nor script."""
     session, fields = await ready(rig, await serve(), target={"port": 1})
     evil = "<script>alert(1)</script>"
@@ -197,7 +197,7 @@ async def test_a_page_says_nothing_that_a_client_has_said(rig: Rig, serve: Serve
             assert b"alert(1)" not in answer.body
 
 
-async def test_a_routes_message_is_text_and_nothing_else(rig: Rig, serve: Serve) -> None:
+async def test_a_routes_message_is_escaped_as_text(rig: Rig, serve: Serve) -> None:
     session, fields = await ready(rig, await serve())
     await rig.change(session, state="starting", message="<script>alert(1)</script>&\"'\x1b[2J")
     page = await rig.get(session, "/", [*fields, ("Accept", "text/html")])
@@ -208,7 +208,7 @@ async def test_a_routes_message_is_text_and_nothing_else(rig: Rig, serve: Serve)
     assert answer.json().keys() == {"code", "message"}
 
 
-async def test_an_answer_to_head_has_no_body(rig: Rig) -> None:
+async def test_a_response_to_head_has_no_body(rig: Rig) -> None:
     for accept in ("text/html", "*/*"):
         stream = await rig.connect()
         session = rig.make_session()
@@ -220,7 +220,7 @@ async def test_an_answer_to_head_has_no_body(rig: Rig) -> None:
         assert text.count(b"\r\n\r\n") == 1
 
 
-async def test_the_state_of_a_route_is_told_to_its_user_alone(rig: Rig, serve: Serve) -> None:
+async def test_only_an_authorized_user_sees_the_state_of_a_route(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session, fields = await ready(rig, app)
     secret = session.route["target"]

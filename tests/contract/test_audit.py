@@ -89,7 +89,7 @@ async def see(rig: Rig, session: Session, sub: str, kind: str, **claims: Any) ->
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_who_was_in_a_session_and_when_is_told_by_the_records_alone(
+async def test_audit_records_show_who_was_in_a_session_and_when(
     tmp_path: Path,
     serve: Serve,
     hub: Hub,  # noqa: F811  # the fixture
@@ -173,7 +173,7 @@ def ended(audit: list[dict[str, Any]], sub: str) -> list[dict[str, Any]]:
     return [one for one in audit if one["event"] == "detached" and one["subject"] == sub]
 
 
-async def test_every_open_and_the_first_twenty_refusals_are_records_of_their_own(
+async def test_every_opening_and_the_first_twenty_refusals_get_a_record_each(
     tmp_path: Path, serve: Serve
 ) -> None:
     async with running_rig(tmp_path) as rig:
@@ -197,7 +197,7 @@ def refusals(audit: list[dict[str, Any]], address: str) -> list[dict[str, Any]]:
     return [one for one in audit if one["event"] == "refused" and one.get("address") == address]
 
 
-async def test_a_flood_of_refusals_makes_a_bounded_number_of_lines(
+async def test_a_flood_of_refusals_writes_a_bounded_number_of_lines(
     tmp_path: Path, serve: Serve
 ) -> None:
     async with running_rig(tmp_path) as rig:
@@ -224,7 +224,7 @@ async def metric(rig: Rig, code: str) -> float:
     return sum(float(line.removeprefix(name)) for line in text.splitlines() if name in line)
 
 
-async def test_a_refusal_names_whom_a_signature_proves_and_nobody_else(
+async def test_a_refusal_record_names_only_a_user_proven_by_signature(
     rig: Rig, serve: Serve
 ) -> None:
     session, other = await rig.session(await serve(friendly)), await rig.session()

@@ -60,7 +60,7 @@ async def present(rig: Rig, session: Session, what: str) -> list[tuple[str, str]
         ("-cookie +bearer", 401),
     ],
 )
-async def test_the_first_credential_counts_and_none_falls_through(
+async def test_the_first_credential_decides_without_fallback(
     rig: Rig, serve: Serve, what: str, status: int
 ) -> None:
     app = await serve()
@@ -77,7 +77,7 @@ async def test_the_first_credential_counts_and_none_falls_through(
 
 
 @pytest.mark.parametrize("what", ["+header", "+cookie", "+bearer", "+cookie +bearer"])
-async def test_no_credential_of_ours_reaches_an_apps_websocket(
+async def test_no_gateway_credential_is_forwarded_in_a_websocket_upgrade(
     rig: Rig, serve: Serve, what: str
 ) -> None:
     app = await serve(websocket())
@@ -126,7 +126,9 @@ def foreign_bearer(audience: object) -> str:
         "\xfcber",
     ],
 )
-async def test_other_authorization_is_the_apps(rig: Rig, serve: Serve, value: str) -> None:
+async def test_foreign_authorization_is_forwarded_to_the_app(
+    rig: Rig, serve: Serve, value: str
+) -> None:
     app = await serve()
     session = await rig.session(app)
     fields = [("Authorization", value), ("Cookie", await rig.opened(session))]
@@ -137,7 +139,9 @@ async def test_other_authorization_is_the_apps(rig: Rig, serve: Serve, value: st
 
 
 @pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER"])
-async def test_a_bearer_of_ours_never_reaches_the_app(rig: Rig, serve: Serve, scheme: str) -> None:
+async def test_a_gateway_bearer_token_is_never_forwarded(
+    rig: Rig, serve: Serve, scheme: str
+) -> None:
     app = await serve()
     session = await rig.session(app)
     token = rig.token(session)
@@ -146,7 +150,9 @@ async def test_a_bearer_of_ours_never_reaches_the_app(rig: Rig, serve: Serve, sc
     assert token.encode() not in app.received
 
 
-async def test_a_fumarole_token_leaves_authorization_to_the_app(rig: Rig, serve: Serve) -> None:
+async def test_with_fumarole_token_authorization_is_forwarded_to_the_app(
+    rig: Rig, serve: Serve
+) -> None:
     app = await serve()
     session = await rig.session(app)
     fields = [("Fumarole-Token", rig.token(session)), ("Authorization", "Basic YTpi")]
@@ -158,14 +164,14 @@ async def test_a_fumarole_token_leaves_authorization_to_the_app(rig: Rig, serve:
 
 
 @pytest.mark.parametrize("name", ["token", "access_token", "fumarole-token", "jwt"])
-async def test_a_token_in_the_query_is_not_read(rig: Rig, serve: Serve, name: str) -> None:
+async def test_a_token_in_the_query_is_ignored(rig: Rig, serve: Serve, name: str) -> None:
     app = await serve()
     session = await rig.session(app)
     assert (await rig.get(session, f"/?{name}={rig.token(session)}")).status == 401
     assert app.connections == []
 
 
-async def test_a_token_in_a_subprotocol_is_not_read(rig: Rig, serve: Serve) -> None:
+async def test_a_token_in_a_subprotocol_is_ignored(rig: Rig, serve: Serve) -> None:
     app = await serve(websocket())
     session = await rig.session(app)
     offer = ("Sec-WebSocket-Protocol", f"bearer, {rig.token(session)}")
@@ -227,7 +233,7 @@ async def test_a_bearer_of_another_session_is_refused(rig: Rig, serve: Serve) ->
     assert app.connections == []
 
 
-async def test_what_another_gateway_has_marked_as_bearer_goes_on_as_bearer(
+async def test_a_token_marked_as_bearer_by_another_gateway_stays_usable_as_bearer(
     rig: Rig, serve: Serve
 ) -> None:
     session = await rig.session(await serve())
@@ -238,7 +244,7 @@ async def test_what_another_gateway_has_marked_as_bearer_goes_on_as_bearer(
         assert (await rig.get(session, fields=fields)).status == status
 
 
-async def test_a_bearer_ends_with_its_token(rig: Rig, serve: Serve) -> None:
+async def test_a_bearer_is_refused_after_its_token_expires(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     now = int(time.time())
     # Ten seconds of leeway: the first token is within it, the second one is not.
@@ -250,7 +256,7 @@ async def test_a_bearer_ends_with_its_token(rig: Rig, serve: Serve) -> None:
 # Cookies
 
 
-async def test_two_cookies_of_ours_are_refused(rig: Rig, serve: Serve) -> None:
+async def test_two_gateway_cookies_are_refused(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session = await rig.session(app)
     good = await rig.opened(session)
@@ -284,7 +290,7 @@ COOKIES = [
 
 
 @pytest.mark.parametrize(("sent", "expected"), COOKIES)
-async def test_the_apps_cookies_cross_byte_for_byte(
+async def test_the_apps_cookies_are_forwarded_byte_for_byte(
     rig: Rig, serve: Serve, sent: str, expected: list[str] | None
 ) -> None:
     app = await serve()
@@ -301,7 +307,7 @@ async def test_the_apps_cookies_cross_byte_for_byte(
 
 
 @pytest.mark.parametrize("value", ['a=1;b=2;  c="3;"', "a", ";", "a=1;", "a=1;;b=2", "\xff=\xfe"])
-async def test_without_ours_the_cookie_field_crosses_as_it_is(
+async def test_a_cookie_field_without_gateway_cookie_is_forwarded_unchanged(
     rig: Rig, serve: Serve, value: str
 ) -> None:
     app = await serve()
@@ -311,7 +317,7 @@ async def test_without_ours_the_cookie_field_crosses_as_it_is(
     assert app.requests[0].all("Cookie") == [value]
 
 
-async def test_a_cookie_of_any_other_place_is_refused(rig: Rig, serve: Serve) -> None:
+async def test_a_cookie_changed_at_any_position_is_refused(rig: Rig, serve: Serve) -> None:
     """Change the grant at one place after the other; the changed grant must not verify."""
     app = await serve()
     session = await rig.session(app)
@@ -326,7 +332,9 @@ async def test_a_cookie_of_any_other_place_is_refused(rig: Rig, serve: Serve) ->
     assert app.connections == []
 
 
-async def test_each_request_of_a_connection_is_judged_for_itself(rig: Rig, serve: Serve) -> None:
+async def test_each_request_of_a_connection_is_authorized_separately(
+    rig: Rig, serve: Serve
+) -> None:
     app = await serve()
     session, other = await rig.session(app), await rig.session(app)
     cookie = await rig.opened(session)
@@ -345,7 +353,7 @@ async def test_each_request_of_a_connection_is_judged_for_itself(rig: Rig, serve
     assert b"/3" not in app.received
 
 
-async def test_bearer_opens_a_websocket_without_origin(rig: Rig, serve: Serve) -> None:
+async def test_a_bearer_may_open_a_websocket_without_origin(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(websocket()))
     fields = [("Authorization", f"Bearer {rig.token(session)}")]
     stream, answer = await rig.upgrade(session, "/", fields)
@@ -354,7 +362,7 @@ async def test_bearer_opens_a_websocket_without_origin(rig: Rig, serve: Serve) -
     assert (await frames.read_frame(stream)).payload == b"x"
 
 
-async def test_no_credential_reaches_no_app(rig: Rig, serve: Serve) -> None:
+async def test_a_request_without_credential_reaches_no_app(rig: Rig, serve: Serve) -> None:
     app: App = await serve(websocket())
     session = await rig.session(app)
     for method in ("GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PROPFIND"):

@@ -75,7 +75,7 @@ async def test_a_revocation_ends_its_tunnels_and_no_others(
 
 
 @pytest.mark.parametrize("what", ["jti", "sub", "all"])
-async def test_after_a_revocation_no_byte_passes(rig: Rig, serve: Serve, what: str) -> None:
+async def test_after_a_revocation_no_byte_is_forwarded(rig: Rig, serve: Serve, what: str) -> None:
     app = await serve(websocket(chatter))
     session = await rig.session(app)
     jti = new_jti()
@@ -114,7 +114,7 @@ async def test_a_bearers_tunnel_ends_with_its_token(rig: Rig, serve: Serve) -> N
     assert (await rig.get(session, fields=fields)).status == 401
 
 
-async def test_a_revocation_ends_an_answer_under_way(rig: Rig, serve: Serve) -> None:
+async def test_a_revocation_ends_a_response_in_progress(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
         stream.send(answer("200 OK", "Transfer-Encoding: chunked"))
@@ -133,7 +133,7 @@ async def test_a_revocation_ends_an_answer_under_way(rig: Rig, serve: Serve) -> 
     await app.connections[0].until_ended()
 
 
-async def test_a_revocation_ends_an_upload_under_way(rig: Rig, serve: Serve) -> None:
+async def test_a_revocation_ends_an_upload_in_progress(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.head(stream)
         await stream.until_ended(PATIENCE_SECONDS)
@@ -150,7 +150,7 @@ async def test_a_revocation_ends_an_upload_under_way(rig: Rig, serve: Serve) -> 
     await stream.until_ended(3.0)
 
 
-async def test_a_kept_connection_is_no_grant(rig: Rig, serve: Serve) -> None:
+async def test_a_keep_alive_connection_does_not_outlive_its_grant(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session, own = await rig.entered(app)
     stream = await rig.connect()
@@ -166,7 +166,9 @@ async def test_a_kept_connection_is_no_grant(rig: Rig, serve: Serve) -> None:
     assert len(app.requests) == 1
 
 
-async def test_a_hundred_tunnels_end_at_once(rig: Rig, serve: Serve) -> None:
+async def test_a_revocation_ends_a_hundred_tunnels_within_the_deadline(
+    rig: Rig, serve: Serve
+) -> None:
     session = await rig.session(await serve(websocket(listen)))
     cookie = await rig.opened(session)
     streams = [await rig.tunnel(session, cookie) for _ in range(100)]
@@ -180,7 +182,7 @@ async def test_a_hundred_tunnels_end_at_once(rig: Rig, serve: Serve) -> None:
 # Positions at which the Close may stand
 
 
-async def test_a_close_may_stand_between_two_fragments(rig: Rig, serve: Serve) -> None:
+async def test_a_close_frame_is_sent_between_two_fragments(rig: Rig, serve: Serve) -> None:
     async def talk(stream: Stream) -> None:
         stream.send(encode(TEXT, b"half", fin=False))
         await listen(stream)
@@ -193,7 +195,7 @@ async def test_a_close_may_stand_between_two_fragments(rig: Rig, serve: Serve) -
 
 
 @pytest.mark.parametrize("sent", [1, 3, 5, 100])
-async def test_within_a_frame_that_goes_on_the_connection_is_reset(
+async def test_a_connection_within_an_unfinished_frame_is_reset(
     rig: Rig, serve: Serve, sent: int
 ) -> None:
     frame = encode(BINARY, b"x" * 300)
@@ -211,7 +213,7 @@ async def test_within_a_frame_that_goes_on_the_connection_is_reset(
     assert frame.startswith(stream.unread)
 
 
-async def test_an_app_has_a_moment_to_finish_its_frame(rig: Rig, serve: Serve) -> None:
+async def test_an_app_gets_a_short_time_to_finish_its_frame(rig: Rig, serve: Serve) -> None:
     go = asyncio.Event()
     frame = encode(BINARY, b"x" * 300)
 
@@ -232,7 +234,9 @@ async def test_an_app_has_a_moment_to_finish_its_frame(rig: Rig, serve: Serve) -
     assert await stream.read_to_end() == b""
 
 
-async def test_who_does_not_close_is_closed_after_two_seconds(rig: Rig, serve: Serve) -> None:
+async def test_a_client_that_does_not_close_is_closed_after_two_seconds(
+    rig: Rig, serve: Serve
+) -> None:
     app = await serve(websocket(listen))
     session, own = await rig.entered(app)
     stream = await rig.tunnel(session, own[1][1])
@@ -248,7 +252,7 @@ async def test_who_does_not_close_is_closed_after_two_seconds(rig: Rig, serve: S
     assert len(app.received) == before
 
 
-async def test_a_client_that_never_stops_sending_still_reads_the_code(
+async def test_a_client_that_keeps_sending_still_reads_the_close_code(
     rig: Rig, serve: Serve
 ) -> None:
     session, own = await rig.entered(await serve(websocket(listen)))

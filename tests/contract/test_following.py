@@ -23,7 +23,7 @@ def rig(fragile: Rig) -> Rig:
 # Lost messages
 
 
-async def test_a_lost_message_is_noticed_by_the_next(rig: Rig, serve: Serve) -> None:
+async def test_a_lost_event_is_detected_by_the_next_event(rig: Rig, serve: Serve) -> None:
     session, cookie, stream = await rig.opened_with_tunnel(await serve(websocket()))
     rig.beating = False
     await rig.bus.change("GrantRevoked", sid=session.sid)
@@ -32,7 +32,7 @@ async def test_a_lost_message_is_noticed_by_the_next(rig: Rig, serve: Serve) -> 
     assert await rig.status(session, cookie) == 401
 
 
-async def test_a_lost_message_that_is_the_last_is_noticed_too(rig: Rig, serve: Serve) -> None:
+async def test_a_lost_last_event_is_detected_by_polling_the_head(rig: Rig, serve: Serve) -> None:
     session, cookie, stream = await rig.opened_with_tunnel(await serve(websocket()))
     rig.beating = False
     await rig.bus.change("GrantRevoked", sid=session.sid)
@@ -40,7 +40,7 @@ async def test_a_lost_message_that_is_the_last_is_noticed_too(rig: Rig, serve: S
     assert await rig.status(session, cookie) == 401
 
 
-async def test_a_lost_message_without_a_log_is_repaired_by_the_snapshot(
+async def test_a_lost_event_without_a_log_is_repaired_by_the_snapshot(
     rig: Rig, serve: Serve
 ) -> None:
     session, cookie, stream = await rig.opened_with_tunnel(await serve(websocket()))
@@ -51,7 +51,9 @@ async def test_a_lost_message_without_a_log_is_repaired_by_the_snapshot(
     assert await rig.status(session, cookie) == 410
 
 
-async def test_a_heartbeat_that_is_ahead_tells_of_a_lost_message(rig: Rig, serve: Serve) -> None:
+async def test_a_heartbeat_with_a_later_sequence_reveals_a_lost_event(
+    rig: Rig, serve: Serve
+) -> None:
     session, _, stream = await rig.opened_with_tunnel(await serve(websocket()))
     await rig.bus.change("GrantRevoked", sid=session.sid)
     await rig.bus.beat()
@@ -59,7 +61,9 @@ async def test_a_heartbeat_that_is_ahead_tells_of_a_lost_message(rig: Rig, serve
     assert (await rig.get(session)).status == 401
 
 
-async def test_an_opening_waits_for_a_route_that_was_not_announced(rig: Rig, serve: Serve) -> None:
+async def test_opening_a_session_waits_for_a_route_whose_event_was_lost(
+    rig: Rig, serve: Serve
+) -> None:
     rig.beating = False
     session = rig.make_session(await serve())
     await rig.bus.change("RouteUpserted", sid=session.sid, route=session.route)
@@ -69,7 +73,7 @@ async def test_an_opening_waits_for_a_route_that_was_not_announced(rig: Rig, ser
     assert took.seconds < 1.0
 
 
-async def test_many_lost_messages_are_made_up_for(rig: Rig, serve: Serve) -> None:
+async def test_many_lost_events_are_repaired(rig: Rig, serve: Serve) -> None:
     app = await serve()
     sessions = [rig.make_session(app) for _ in range(60)]
     for number, session in enumerate(sessions):
@@ -84,7 +88,7 @@ async def test_many_lost_messages_are_made_up_for(rig: Rig, serve: Serve) -> Non
 # Wrong messages
 
 
-async def test_what_comes_twice_counts_once(rig: Rig, serve: Serve) -> None:
+async def test_a_repeated_event_is_applied_once(rig: Rig, serve: Serve) -> None:
     session, cookie, stream = await rig.opened_with_tunnel(await serve(websocket()))
     for _ in range(3):
         event = await rig.bus.upsert(session.sid, session.route)
@@ -95,7 +99,7 @@ async def test_what_comes_twice_counts_once(rig: Rig, serve: Serve) -> None:
     assert await rig.status(session, cookie) == 200
 
 
-async def test_what_comes_late_raises_nothing_from_the_dead(rig: Rig, serve: Serve) -> None:
+async def test_a_late_event_does_not_restore_a_removed_route(rig: Rig, serve: Serve) -> None:
     session, cookie, _ = await rig.opened_with_tunnel(await serve(websocket()))
     old = await rig.bus.upsert(session.sid, session.route)
     await rig.bus.remove(session.sid)
@@ -105,7 +109,7 @@ async def test_what_comes_late_raises_nothing_from_the_dead(rig: Rig, serve: Ser
     assert (await rig.get(session)).status == 404
 
 
-async def test_what_is_ahead_of_redis_is_not_believed(rig: Rig, serve: Serve) -> None:
+async def test_an_event_ahead_of_the_head_in_redis_is_not_applied(rig: Rig, serve: Serve) -> None:
     thief = await serve()
     session = rig.make_session(thief)
     for ahead in (1, 5, 1000):
@@ -119,7 +123,7 @@ async def test_what_is_ahead_of_redis_is_not_believed(rig: Rig, serve: Serve) ->
     await rig.settled()
 
 
-async def test_another_epochs_message_is_not_believed(rig: Rig, serve: Serve) -> None:
+async def test_an_event_of_another_epoch_is_not_applied(rig: Rig, serve: Serve) -> None:
     session, cookie, stream = await rig.opened_with_tunnel(await serve(websocket()))
     for kind in ("RouteRemoved", "GrantRevoked"):
         event = rig.bus.event(kind, seq=rig.bus.seq + 1, sid=session.sid, reason="x")
@@ -147,7 +151,7 @@ NONSENSE: dict[str, str | bytes] = {
 }
 
 
-async def test_nonsense_on_the_channel_does_no_harm(rig: Rig, serve: Serve) -> None:
+async def test_malformed_messages_on_the_channel_are_ignored(rig: Rig, serve: Serve) -> None:
     session, cookie, stream = await rig.opened_with_tunnel(await serve(websocket()))
     for text in NONSENSE.values():
         await rig.bus.redis.publish(rig.bus.key("events"), text)
@@ -158,7 +162,7 @@ async def test_nonsense_on_the_channel_does_no_harm(rig: Rig, serve: Serve) -> N
 
 
 @pytest.mark.parametrize("shell", [{"type": "RouteMoved"}, {"v": 2}, {"v": 2, "type": "New"}])
-async def test_what_is_not_known_yet_passes_as_applied(
+async def test_an_unknown_event_type_advances_the_sequence(
     rig: Rig, serve: Serve, shell: dict[str, Any]
 ) -> None:
     session, cookie, stream = await rig.opened_with_tunnel(await serve(websocket()))

@@ -78,7 +78,7 @@ async def test_any_split_of_a_request_is_the_same_request(
         ),
     ],
 )
-async def test_any_split_of_an_answer_is_the_same_answer(
+async def test_any_split_of_a_response_is_the_same_response(
     rig: Rig, serve: Serve, raw: bytes, body: bytes
 ) -> None:
     async def script(app: App, stream: Stream) -> None:
@@ -153,7 +153,7 @@ async def test_pipelined_requests_of_several_sessions_reach_their_own_apps(
         assert {one.target for one in app.requests} == {f"/{n}"}
 
 
-async def test_a_kept_connection_serves_many_requests(rig: Rig, serve: Serve) -> None:
+async def test_a_keep_alive_connection_serves_many_requests(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session, own = await rig.entered(app)
     stream = await rig.connect()
@@ -167,7 +167,7 @@ async def test_a_kept_connection_serves_many_requests(rig: Rig, serve: Serve) ->
 # Reframing
 
 
-async def test_chunks_are_framed_anew_on_both_sides(rig: Rig, serve: Serve) -> None:
+async def test_chunked_bodies_are_reframed_in_both_directions(rig: Rig, serve: Serve) -> None:
     tail = b"3;ext=1\r\nabc\r\n0\r\nX-Forwarded-User: root\r\nSet-Cookie: fumarole=x\r\n\r\n"
     app = await serve(
         raw_answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n" + tail)
@@ -181,7 +181,7 @@ async def test_chunks_are_framed_anew_on_both_sides(rig: Rig, serve: Serve) -> N
     assert b"ext=1" not in app.received
 
 
-async def test_an_answer_that_ends_with_its_connection_arrives_whole(
+async def test_a_response_delimited_by_connection_close_arrives_whole(
     rig: Rig, serve: Serve
 ) -> None:
     raw = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nhello"
@@ -189,7 +189,7 @@ async def test_an_answer_that_ends_with_its_connection_arrives_whole(
     assert (await rig.get(session, fields=own)).body == b"hello"
 
 
-async def test_a_client_of_http_1_0_gets_no_chunks(rig: Rig, serve: Serve) -> None:
+async def test_an_http_1_0_client_gets_no_chunks(rig: Rig, serve: Serve) -> None:
     raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
     session, own = await rig.entered(await serve(raw_answer(raw)))
     stream = await rig.connect()
@@ -200,14 +200,14 @@ async def test_a_client_of_http_1_0_gets_no_chunks(rig: Rig, serve: Serve) -> No
     await stream.until_ended()
 
 
-async def test_a_client_of_http_1_0_gets_no_interim_answer(rig: Rig, serve: Serve) -> None:
+async def test_an_http_1_0_client_gets_no_interim_response(rig: Rig, serve: Serve) -> None:
     raw = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + OK
     session, own = await rig.entered(await serve(raw_answer(raw)))
     data = request("GET", "/", host=session.host, fields=own, version="HTTP/1.0")
     assert (await rig.ask(data)).status == 200
 
 
-async def test_an_app_of_http_1_0_is_understood(rig: Rig, serve: Serve) -> None:
+async def test_a_response_of_an_http_1_0_app_is_relayed(rig: Rig, serve: Serve) -> None:
     for raw in (
         b"HTTP/1.0 200 OK\r\n\r\nhello",
         b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",
@@ -230,7 +230,7 @@ async def test_an_app_of_http_1_0_is_understood(rig: Rig, serve: Serve) -> None:
         ("POST", b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", "0"),
     ],
 )
-async def test_answers_without_a_body_leave_the_connection_good(
+async def test_responses_without_a_body_keep_the_connection_usable(
     rig: Rig, serve: Serve, method: str, raw: bytes, length: str | None
 ) -> None:
     session, own = await rig.entered(await serve(raw_answer(raw)))

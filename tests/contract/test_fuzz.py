@@ -103,7 +103,7 @@ async def method_of(stream: Stream) -> str:
     return "HEAD" if not body or body[:5] == b"HTTP/" else "GET"
 
 
-async def test_damaged_requests_reach_an_app_whole_or_not_at_all(rig: Rig, serve: Serve) -> None:
+async def test_damaged_requests_are_forwarded_whole_or_not_at_all(rig: Rig, serve: Serve) -> None:
     number = seed()
     print(f"FUMAROLE_EXAM_SEED={number}")
     dice = random.Random(number)
@@ -121,7 +121,7 @@ async def test_damaged_requests_reach_an_app_whole_or_not_at_all(rig: Rig, serve
     assert (await rig.get(session, fields=own)).status == 200
 
 
-async def test_damaged_answers_reach_a_client_whole_or_cut(rig: Rig, serve: Serve) -> None:
+async def test_damaged_responses_are_relayed_whole_or_cut(rig: Rig, serve: Serve) -> None:
     number = seed()
     print(f"FUMAROLE_EXAM_SEED={number}")
     dice = random.Random(number)
@@ -155,7 +155,9 @@ async def test_damaged_answers_reach_a_client_whole_or_cut(rig: Rig, serve: Serv
 
 
 @pytest.mark.parametrize("size", ["ffffffffffffffff", "7fffffffffffffff", "8000000000000000"])
-async def test_a_chunk_of_any_size_is_only_a_number(rig: Rig, serve: Serve, size: str) -> None:
+async def test_a_chunk_size_beyond_the_sent_bytes_completes_no_body(
+    rig: Rig, serve: Serve, size: str
+) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.head(stream)
         head = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"

@@ -34,7 +34,7 @@ def said_by_us(message: Message) -> dict[str, list[str]]:
 # Fields that the gateway adds
 
 
-async def test_the_app_is_told_who_where_and_how(rig: Rig, serve: Serve) -> None:
+async def test_the_app_receives_user_address_host_and_scheme(rig: Rig, serve: Serve) -> None:
     app = await serve(websocket())
     session, own = await rig.entered(app)
     source = "127.77.1.2"
@@ -48,7 +48,9 @@ async def test_the_app_is_told_who_where_and_how(rig: Rig, serve: Serve) -> None
     assert app.requests[0].get("X-Forwarded-For") == source
 
 
-async def test_behind_an_edge_the_public_names_are_told(edge: Rig, serve: Serve) -> None:
+async def test_behind_a_tls_edge_the_app_receives_the_public_host_and_scheme(
+    edge: Rig, serve: Serve
+) -> None:
     app = await serve()
     session, own = await edge.entered(app)
     assert (await edge.get(session, fields=own)).status == 200
@@ -104,7 +106,9 @@ AT_ONCE = 40
 
 
 @pytest.mark.parametrize("first", range(0, len(SPOOFED), AT_ONCE))
-async def test_nobody_else_speaks_in_our_name(rig: Rig, serve: Serve, first: int) -> None:
+async def test_client_fields_with_reserved_names_are_removed(
+    rig: Rig, serve: Serve, first: int
+) -> None:
     app = await serve(websocket())
     name_of_link = f"link-{new_sid()[:8]}.localhost"
     session, own = await rig.entered(app, links=[name_of_link], public=True)
@@ -134,7 +138,7 @@ async def test_nobody_else_speaks_in_our_name(rig: Rig, serve: Serve, first: int
         "keep-alive, X-Forwarded-User, X-Forwarded-Host",
     ],
 )
-async def test_connection_cannot_take_away_what_we_say(
+async def test_connection_cannot_name_fields_that_the_gateway_adds(
     rig: Rig, serve: Serve, nominated: str
 ) -> None:
     app = await serve()
@@ -146,7 +150,7 @@ async def test_connection_cannot_take_away_what_we_say(
 
 
 @pytest.mark.parametrize("nominated", ["Host", "Content-Length", "Transfer-Encoding"])
-async def test_connection_cannot_take_away_framing_or_host(
+async def test_connection_cannot_name_framing_or_host(
     rig: Rig, serve: Serve, nominated: str
 ) -> None:
     app = await serve()
@@ -160,9 +164,7 @@ async def test_connection_cannot_take_away_framing_or_host(
 
 
 @pytest.mark.parametrize("nominated", ["Cookie", "Fumarole-Token", "Authorization", "Origin"])
-async def test_connection_cannot_take_a_credential_past_us(
-    rig: Rig, serve: Serve, nominated: str
-) -> None:
+async def test_connection_cannot_name_a_credential(rig: Rig, serve: Serve, nominated: str) -> None:
     """Naming a credential's field in Connection changes neither access nor what leaks."""
     app = await serve()
     session, own = await rig.entered(app)
@@ -180,7 +182,7 @@ async def test_connection_cannot_take_a_credential_past_us(
 HOP_BY_HOP = ("Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Upgrade", "Proxy-Authorization")
 
 
-async def test_what_is_for_one_hop_stays_on_it(rig: Rig, serve: Serve) -> None:
+async def test_hop_by_hop_request_fields_are_not_forwarded(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session, own = await rig.entered(app)
     fields = [
@@ -203,7 +205,7 @@ async def test_what_is_for_one_hop_stays_on_it(rig: Rig, serve: Serve) -> None:
     assert app.requests[0].get("X-End") == "3"
 
 
-async def test_an_answers_hop_stays_on_its_hop(rig: Rig, serve: Serve) -> None:
+async def test_hop_by_hop_response_fields_are_not_forwarded(rig: Rig, serve: Serve) -> None:
     raw = answer(
         "200 OK",
         "Connection: keep-alive, X-Hop, Set-Cookie",
@@ -223,7 +225,7 @@ async def test_an_answers_hop_stays_on_its_hop(rig: Rig, serve: Serve) -> None:
 # Fields that cross
 
 
-async def test_every_other_field_crosses_as_it_is(rig: Rig, serve: Serve) -> None:
+async def test_every_other_request_field_is_forwarded_unchanged(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session, own = await rig.entered(app)
     fields = [
@@ -252,7 +254,7 @@ async def test_every_other_field_crosses_as_it_is(rig: Rig, serve: Serve) -> Non
     assert app.requests[0].get("Origin") == session.origin
 
 
-async def test_every_other_field_of_an_answer_crosses_as_it_is(rig: Rig, serve: Serve) -> None:
+async def test_every_other_response_field_is_forwarded_unchanged(rig: Rig, serve: Serve) -> None:
     fields = [
         "Content-Type: text/html; charset=utf-8",
         "Set-Cookie: a=1; Path=/; HttpOnly",

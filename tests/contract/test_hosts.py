@@ -29,7 +29,7 @@ from tests.contract.upstream import websocket
         "{sid}:{port}",
     ],
 )
-async def test_any_other_host_is_not_found(rig: Rig, serve: Serve, spelling: str) -> None:
+async def test_an_unknown_host_is_not_found(rig: Rig, serve: Serve, spelling: str) -> None:
     app = await serve()
     session = await rig.session(app)
     name, _, port = session.host.partition(":")
@@ -43,7 +43,7 @@ async def test_any_other_host_is_not_found(rig: Rig, serve: Serve, spelling: str
 @pytest.mark.parametrize(
     ("suffix", "status"), [("", 200), (":443", 200), (":80", 404), (":8443", 404), (".", 404)]
 )
-async def test_the_default_port_may_be_absent(
+async def test_the_default_port_may_be_omitted_from_host(
     edge: Rig, serve: Serve, suffix: str, status: int
 ) -> None:
     session = await edge.session(await serve())
@@ -61,7 +61,7 @@ def link_of(rig: Rig) -> tuple[str, str]:
     return name, rig.host_of(name)
 
 
-async def test_a_public_link_asks_for_no_credential(rig: Rig, serve: Serve) -> None:
+async def test_a_public_link_needs_no_credential(rig: Rig, serve: Serve) -> None:
     app = await serve(websocket())
     name, host = link_of(rig)
     session = await rig.session(app, links=[name], public=True)
@@ -76,7 +76,7 @@ async def test_a_public_link_asks_for_no_credential(rig: Rig, serve: Serve) -> N
         assert request.get("Host") == host
 
 
-async def test_a_public_link_looks_at_no_credential(rig: Rig, serve: Serve) -> None:
+async def test_a_public_link_ignores_credentials(rig: Rig, serve: Serve) -> None:
     app = await serve()
     name, host = link_of(rig)
     session = await rig.session(app, links=[name], public=True)
@@ -96,7 +96,9 @@ async def test_a_public_link_looks_at_no_credential(rig: Rig, serve: Serve) -> N
         assert request.all("Cookie") == ["a=1"]
 
 
-async def test_a_public_sessions_own_host_asks_as_any_other(rig: Rig, serve: Serve) -> None:
+async def test_the_private_host_of_a_public_session_needs_a_credential(
+    rig: Rig, serve: Serve
+) -> None:
     app = await serve()
     name, _ = link_of(rig)
     session = await rig.session(app, links=[name], public=True)
@@ -117,7 +119,7 @@ async def test_a_link_of_a_session_that_is_not_public_serves_nothing(
     assert app.connections == []
 
 
-async def test_our_own_paths_are_not_found_on_links(rig: Rig, serve: Serve) -> None:
+async def test_gateway_pages_are_not_found_on_public_links(rig: Rig, serve: Serve) -> None:
     app = await serve()
     name, host = link_of(rig)
     session = await rig.session(app, links=[name], public=True)
@@ -139,7 +141,7 @@ async def test_a_public_link_follows_its_route(rig: Rig, serve: Serve, state: st
     assert app.connections == []
 
 
-async def test_a_host_that_two_routes_name_is_served_by_neither(rig: Rig, serve: Serve) -> None:
+async def test_a_host_claimed_by_two_routes_is_not_served(rig: Rig, serve: Serve) -> None:
     apps = [await serve(), await serve()]
     name, host = link_of(rig)
     first = await rig.session(apps[0], links=[name], public=True)
@@ -154,7 +156,7 @@ async def test_a_host_that_two_routes_name_is_served_by_neither(rig: Rig, serve:
     assert len(apps[1].requests) == 1
 
 
-async def test_no_route_takes_another_sessions_own_host(rig: Rig, serve: Serve) -> None:
+async def test_no_route_can_claim_the_host_of_another_session(rig: Rig, serve: Serve) -> None:
     """Otherwise, a link's publisher would receive the requests of the other session."""
     own, thief = await serve(), await serve()
     session = await rig.session(own)

@@ -74,7 +74,7 @@ async def hostile(rig: Rig) -> None:
             await rig.ask(data)
 
 
-async def test_no_label_has_a_value_that_a_client_can_choose(rig: Rig, serve: Serve) -> None:
+async def test_no_metric_label_holds_a_client_controlled_value(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     cookie = await rig.opened(session)
     for odd in ("x" * 200, secrets.token_hex(8)):
@@ -143,7 +143,7 @@ async def test_tunnels_are_counted_while_they_are_open(rig: Rig, serve: Serve) -
     assert await value(rig, name, kind=kind) == 0
 
 
-async def test_openings_are_counted_by_what_came_of_them(rig: Rig) -> None:
+async def test_openings_are_counted_by_result(rig: Rig) -> None:
     session = await rig.session()
     token = rig.token(session)
     name = "fumarole_gateway_opens_total"
@@ -154,7 +154,7 @@ async def test_openings_are_counted_by_what_came_of_them(rig: Rig) -> None:
     assert [b - a for a, b in zip(before, after, strict=True)] == [1, 1]
 
 
-async def test_apps_that_fail_are_counted(rig: Rig) -> None:
+async def test_failing_apps_are_counted(rig: Rig) -> None:
     session = await rig.session()  # nothing listens at its target
     cookie = await rig.opened(session)
     name = "fumarole_gateway_upstream_failures_total"
@@ -163,7 +163,7 @@ async def test_apps_that_fail_are_counted(rig: Rig) -> None:
     assert await value(rig, name, reason="app_unreachable") == before + 1
 
 
-async def test_what_an_alert_waits_for_is_counted_from_zero(tmp_path: Path) -> None:
+async def test_metrics_used_by_alerts_start_at_zero(tmp_path: Path) -> None:
     """Prometheus sees no rise in a series that begins with its first event."""
     groups = yaml.safe_load((ROOT / "deploy/monitoring/alerts.yaml").read_text())["groups"]
     rules = " ".join(rule["expr"] for rule in groups[0]["rules"])

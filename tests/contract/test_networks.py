@@ -62,7 +62,7 @@ async def test_an_ipv6_target_out_of_bounds_is_not_dialled(narrow_rig: Rig, serv
     assert app.connections == []
 
 
-async def test_a_name_is_judged_by_its_addresses(
+async def test_a_host_name_is_checked_by_its_resolved_addresses(
     narrow_rig: Rig, far_rig: Rig, serve: Serve
 ) -> None:
     app = await serve()
@@ -84,7 +84,7 @@ async def test_loopback_is_refused_unless_it_is_allowed(
 
 
 @pytest.mark.parametrize("kind", ["vnc", "terminal"])
-async def test_our_own_tunnels_stay_within_bounds_too(
+async def test_vnc_and_terminal_targets_outside_the_allowed_networks_are_not_dialled(
     narrow_rig: Rig, serve: Serve, kind: str
 ) -> None:
     rig = narrow_rig
@@ -111,7 +111,7 @@ async def test_a_closed_port_is_a_bad_gateway(rig: Rig) -> None:
         assert (told["why"], told["failed"]["code"]) == ("failing", "app_unreachable")
 
 
-async def test_a_target_that_does_not_answer_is_a_timeout(rig: Rig) -> None:
+async def test_a_target_that_does_not_respond_is_504(rig: Rig) -> None:
     """A listener with a full queue answers no SYN, so dialling it ends with the deadline."""
     with socket.socket() as listener:
         listener.bind(("127.0.0.1", 0))

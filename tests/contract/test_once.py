@@ -28,14 +28,14 @@ async def test_a_token_opens_once(rig: Rig) -> None:
     assert (await rig.post_open(session, token)).status == 401
 
 
-async def test_of_many_simultaneous_tries_one_opens(rig: Rig) -> None:
+async def test_one_of_many_simultaneous_attempts_opens(rig: Rig) -> None:
     session = await rig.session()
     token = rig.token(session)
     answers = await asyncio.gather(*(rig.post_open(session, token) for _ in range(12)))
     assert sorted(answer.status for answer in answers) == [303] + [401] * 11
 
 
-async def test_what_another_gateway_has_opened_opens_nothing(rig: Rig) -> None:
+async def test_a_token_opened_at_another_gateway_is_refused(rig: Rig) -> None:
     session = await rig.session()
     for mark in ("open", "bearer"):
         jti = new_jti()
@@ -43,7 +43,7 @@ async def test_what_another_gateway_has_opened_opens_nothing(rig: Rig) -> None:
         assert (await rig.post_open(session, rig.token(session, jti=jti))).status == 401
 
 
-async def test_the_mark_of_an_opened_token_is_kept_until_it_cannot_be_used(rig: Rig) -> None:
+async def test_the_used_token_mark_outlives_the_token(rig: Rig) -> None:
     session = await rig.session()
     jti, now = new_jti(), int(time.time())
     await rig.opened(session, jti=jti, exp=now + 100)
@@ -52,7 +52,7 @@ async def test_the_mark_of_an_opened_token_is_kept_until_it_cannot_be_used(rig: 
     assert 155 <= await rig.bus.redis.ttl(key) <= 161
 
 
-async def test_an_opened_token_is_spent_as_bearer(rig: Rig, serve: Serve) -> None:
+async def test_a_token_that_opened_a_session_is_refused_as_bearer(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session = await rig.session(app)
     token = rig.token(session)
@@ -62,7 +62,7 @@ async def test_an_opened_token_is_spent_as_bearer(rig: Rig, serve: Serve) -> Non
     assert app.connections == []
 
 
-async def test_a_token_seen_as_bearer_stays_one_and_never_opens(rig: Rig, serve: Serve) -> None:
+async def test_a_token_used_as_bearer_cannot_open_a_session(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     jti = new_jti()
     token = rig.token(session, jti=jti)
@@ -77,7 +77,7 @@ async def test_a_token_seen_as_bearer_stays_one_and_never_opens(rig: Rig, serve:
 # Tokens of other routes, and revoked ones
 
 
-async def test_a_token_for_an_unknown_host_finds_nothing(rig: Rig) -> None:
+async def test_a_token_for_an_unknown_host_is_404(rig: Rig) -> None:
     session = rig.make_session()
     jti = new_jti()
     token = rig.token(session, jti=jti)
@@ -88,7 +88,9 @@ async def test_a_token_for_an_unknown_host_finds_nothing(rig: Rig) -> None:
 @pytest.mark.parametrize(
     ("route", "status"), [({"state": "closing"}, 410), ({"expires_at": 1}, 410)]
 )
-async def test_what_ends_is_not_opened(rig: Rig, route: dict[str, Any], status: int) -> None:
+async def test_a_closing_or_expired_route_cannot_be_opened(
+    rig: Rig, route: dict[str, Any], status: int
+) -> None:
     session = await rig.session(**route)
     jti = new_jti()
     assert (await rig.post_open(session, rig.token(session, jti=jti))).status == status
@@ -117,7 +119,7 @@ async def test_a_token_for_another_session_is_refused(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("what", ["jti", "sub", "all"])
-async def test_what_was_revoked_does_not_open(rig: Rig, what: str) -> None:
+async def test_a_revoked_token_does_not_open(rig: Rig, what: str) -> None:
     session = await rig.session()
     jti = new_jti()
     token = rig.token(session, jti=jti, iat=int(time.time()) - 2)
@@ -160,7 +162,7 @@ async def test_a_key_added_to_the_set_is_found(rig: Rig) -> None:
 # Another user's cookie
 
 
-async def test_another_users_live_cookie_asks_first(rig: Rig) -> None:
+async def test_a_valid_cookie_of_another_user_requires_confirmation(rig: Rig) -> None:
     session = await rig.session()
     cookie = await rig.opened(session, sub="bob")
     token = rig.token(session, sub="eve")
@@ -172,7 +174,7 @@ async def test_another_users_live_cookie_asks_first(rig: Rig) -> None:
     assert rig.cookie_of(again) != cookie
 
 
-async def test_the_page_that_asks_is_a_page_for_a_browser(rig: Rig) -> None:
+async def test_the_confirmation_for_a_browser_is_a_page(rig: Rig) -> None:
     session = await rig.session()
     cookie = await rig.opened(session, sub="bob")
     fields = [("Cookie", cookie), ("Accept", "text/html"), ("Origin", session.origin)]
@@ -185,7 +187,7 @@ async def test_the_page_that_asks_is_a_page_for_a_browser(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("value", ["0", "", "2", "true"])
-async def test_only_replace_1_goes_on(rig: Rig, value: str) -> None:
+async def test_only_replace_1_confirms_the_replacement(rig: Rig, value: str) -> None:
     session = await rig.session()
     cookie = await rig.opened(session, sub="bob")
     token = rig.token(session, sub="eve")
@@ -193,7 +195,7 @@ async def test_only_replace_1_goes_on(rig: Rig, value: str) -> None:
     assert answer.status in (400, 409)
 
 
-async def test_a_cookie_of_the_same_user_or_a_dead_one_does_not_ask(rig: Rig) -> None:
+async def test_a_cookie_of_the_same_user_or_an_expired_one_needs_no_confirmation(rig: Rig) -> None:
     session = await rig.session()
     cookie = await rig.opened(session)
     again = await rig.post_open(session, rig.token(session), [("Cookie", cookie)])
@@ -208,7 +210,7 @@ async def test_a_cookie_of_the_same_user_or_a_dead_one_does_not_ask(rig: Rig) ->
         assert answer.status == 303
 
 
-async def test_two_of_our_cookies_are_refused_here_too(rig: Rig) -> None:
+async def test_two_gateway_cookies_are_refused_at_opening(rig: Rig) -> None:
     session = await rig.session()
     cookie = await rig.opened(session)
     fields = [("Cookie", f"{cookie}; {cookie}")]

@@ -35,7 +35,7 @@ async def is_spent(rig: Rig, jti: str) -> bool:
 # The response to a valid token
 
 
-async def test_opening_sends_to_next_with_a_cookie(rig: Rig) -> None:
+async def test_opening_redirects_to_next_and_sets_a_cookie(rig: Rig) -> None:
     session = await rig.session()
     answer = await rig.post_open(session, rig.token(session), next="/lab?x=1")
     assert answer.status == 303
@@ -49,7 +49,7 @@ async def test_opening_sends_to_next_with_a_cookie(rig: Rig) -> None:
     assert "domain" not in cookie
 
 
-async def test_opening_over_https_gives_a_host_cookie(edge: Rig) -> None:
+async def test_opening_over_https_sets_a_host_prefixed_cookie(edge: Rig) -> None:
     session = await edge.session()
     answer = await edge.post_open(session, edge.token(session), next="/")
     assert answer.status == 303
@@ -60,7 +60,7 @@ async def test_opening_over_https_gives_a_host_cookie(edge: Rig) -> None:
     assert (cookie["samesite"].lower(), cookie["path"]) == ("lax", "/")
 
 
-async def test_opening_in_a_frame_gives_a_partitioned_cookie(edge: Rig) -> None:
+async def test_opening_in_a_frame_sets_a_partitioned_cookie(edge: Rig) -> None:
     session = await edge.session()
     fields = [("Origin", session.origin), ("Sec-Fetch-Dest", "iframe")]
     answer = await edge.post_open(session, edge.token(session), fields)
@@ -79,7 +79,7 @@ async def test_without_embed_origins_a_frame_gets_no_partitioned_cookie(rig: Rig
     assert "partitioned" not in cookie
 
 
-async def test_opening_takes_json(rig: Rig) -> None:
+async def test_opening_accepts_json(rig: Rig) -> None:
     session = await rig.session()
     body = json.dumps({"token": rig.token(session), "next": "/lab"}).encode()
     answer = await rig.get(session, "/.fumarole/open", [JSON], method="POST", body=body)
@@ -95,7 +95,7 @@ async def test_each_algorithm_opens(rig: Rig, key: str) -> None:
 
 @pytest.mark.parametrize("kind", ["web", "vnc", "terminal"])
 @pytest.mark.parametrize("mode", ["control", "view"])
-async def test_each_kind_opens_but_a_web_session_for_viewing(
+async def test_each_kind_and_mode_opens_except_a_web_session_for_viewing(
     rig: Rig, kind: str, mode: str
 ) -> None:
     scheme = {"web": "http", "vnc": "tcp", "terminal": "ws"}[kind]
@@ -119,7 +119,7 @@ async def test_each_kind_opens_but_a_web_session_for_viewing(
     ],
     ids=str,
 )
-async def test_claims_that_open(rig: Rig, claims: dict[str, Any]) -> None:
+async def test_tokens_with_valid_claims_open(rig: Rig, claims: dict[str, Any]) -> None:
     session = await rig.session()
     now = int(time.time())
     times: dict[str, Any] = {name: now + claims[name] for name in ("exp", "nbf") if name in claims}
@@ -145,7 +145,7 @@ async def test_the_cookie_lives_as_long_as_the_grant(rig: Rig) -> None:
     assert 90 <= int(attributes(answer, "fumarole")["max-age"]) <= 100
 
 
-async def test_a_token_of_the_future_gives_no_longer_grant(rig: Rig) -> None:
+async def test_a_token_issued_in_the_future_does_not_extend_the_grant(rig: Rig) -> None:
     session = await rig.session()
     now = int(time.time())
     answer = await rig.post_open(session, rig.token(session, iat=now + 8, max_age=600))
@@ -165,7 +165,7 @@ async def test_next_never_leaves_this_origin(rig: Rig) -> None:
         assert {"x=1"}.isdisjoint(answer.all("Set-Cookie"))
 
 
-async def test_without_next_the_root_is_next(rig: Rig) -> None:
+async def test_without_next_the_redirect_leads_to_the_root(rig: Rig) -> None:
     session = await rig.session()
     assert (await rig.post_open(session, rig.token(session))).get("Location") == "/"
 
@@ -201,7 +201,7 @@ ACCEPTED = {"local": {"own", "issuer"}, "edge": {"own", "portal"}}
 
 
 @pytest.mark.parametrize("where", ["local", "edge"])
-async def test_tokens_are_posted_from_here_and_from_open_origins(
+async def test_tokens_may_be_posted_from_the_own_and_from_open_origins(
     where: str, request: pytest.FixtureRequest, rig: Rig, edge: Rig
 ) -> None:
     used = {"local": rig, "edge": edge}[where]
@@ -252,7 +252,7 @@ async def test_a_chunked_body_over_16_kib_is_refused(rig: Rig) -> None:
     assert answer.status == 413
 
 
-async def test_a_compressed_body_is_not_unpacked(rig: Rig) -> None:
+async def test_a_compressed_body_is_refused_undecoded(rig: Rig) -> None:
     session = await rig.session()
     head = f"POST /.fumarole/open HTTP/1.1\r\nHost: {session.host}\r\nContent-Encoding: gzip\r\n"
     kind = "Content-Type: application/x-www-form-urlencoded\r\n"

@@ -64,7 +64,7 @@ def fields_of(session: Session, asked: Asked) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("where", ["local", "edge"])
-async def test_every_combination_is_decided_as_written(
+async def test_every_origin_and_fetch_site_combination_matches_the_contract(
     where: str, rig: Rig, edge: Rig, serve: Serve
 ) -> None:
     used = {"local": rig, "edge": edge}[where]
@@ -113,7 +113,7 @@ def strangers(rig: Rig, session: Session, sibling: Session) -> list[str]:
 
 
 @pytest.mark.parametrize("where", ["local", "edge"])
-async def test_a_strange_origin_is_refused_for_reads_writes_and_upgrades(
+async def test_a_foreign_origin_is_refused_for_reads_writes_and_upgrades(
     where: str, rig: Rig, edge: Rig, serve: Serve
 ) -> None:
     used = {"local": rig, "edge": edge}[where]
@@ -152,7 +152,7 @@ async def test_two_origins_are_refused(rig: Rig, serve: Serve) -> None:
     ],
     ids=str,
 )
-async def test_an_upgrade_with_a_cookie_needs_the_origin_itself(
+async def test_an_upgrade_with_a_cookie_needs_the_exact_origin(
     rig: Rig, serve: Serve, fields: list[tuple[str, str]]
 ) -> None:
     app = await serve(websocket())
@@ -164,7 +164,9 @@ async def test_an_upgrade_with_a_cookie_needs_the_origin_itself(
 
 
 @pytest.mark.parametrize("kind", ["vnc", "terminal"])
-async def test_our_own_tunnels_need_the_origin_too(rig: Rig, serve: Serve, kind: str) -> None:
+async def test_vnc_and_terminal_upgrades_need_the_exact_origin(
+    rig: Rig, serve: Serve, kind: str
+) -> None:
     app = await serve()
     scheme = {"vnc": "tcp", "terminal": "ws"}[kind]
     protocol = {"vnc": "binary", "terminal": "fumarole.terminal.v1"}[kind]
@@ -193,7 +195,7 @@ async def test_preflights_get_401(rig: Rig, serve: Serve) -> None:
     assert app.connections == []
 
 
-async def test_a_navigation_from_the_orchestrators_page_enters(rig: Rig, serve: Serve) -> None:
+async def test_a_navigation_from_the_orchestrators_page_is_allowed(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     fields = [
         ("Cookie", await rig.opened(session)),
@@ -206,7 +208,7 @@ async def test_a_navigation_from_the_orchestrators_page_enters(rig: Rig, serve: 
     assert (await rig.get(session, fields=fields, method="POST")).status == 403
 
 
-async def test_a_websocket_from_the_own_page_passes(rig: Rig, serve: Serve) -> None:
+async def test_a_websocket_from_the_sessions_own_page_is_allowed(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(websocket()))
     stream = await rig.tunnel(session, await rig.opened(session))
     stream.send(frames.encode(frames.PING, b"x", mask=frames.MASK))

@@ -10,7 +10,7 @@ from tests.contract.conftest import Serve
 from tests.contract.rig import Rig
 
 
-async def test_the_open_page_is_static_and_strict(rig: Rig) -> None:
+async def test_the_open_page_is_static_with_a_strict_policy(rig: Rig) -> None:
     session = await rig.session()
     answer = await rig.get(session, "/.fumarole/open", [("Accept", "text/html")])
     assert answer.status == 200
@@ -27,7 +27,7 @@ async def test_the_open_page_is_static_and_strict(rig: Rig) -> None:
     assert all(link.startswith(("/", "#")) and not link.startswith("//") for link in links)
 
 
-async def test_the_assets_of_the_open_page_are_here(rig: Rig) -> None:
+async def test_the_assets_of_the_open_page_are_served(rig: Rig) -> None:
     session = await rig.session()
     page = (await rig.get(session, "/.fumarole/open")).body.decode()
     links = re.findall(r"""<(?:script|link)[^>]*(?:src|href)=["']?(/[^"'> ]+)""", page)
@@ -38,7 +38,7 @@ async def test_the_assets_of_the_open_page_are_here(rig: Rig) -> None:
         assert answer.body
 
 
-async def test_nothing_under_our_path_reaches_the_app(rig: Rig, serve: Serve) -> None:
+async def test_no_request_under_the_reserved_path_reaches_the_app(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session = await rig.session(app)
     own = rig.own(session, await rig.opened(session))
@@ -55,7 +55,7 @@ async def test_nothing_under_our_path_reaches_the_app(rig: Rig, serve: Serve) ->
         "manifest.json%00.js", "../x", "./../../x", ".", "..", "",
     ],
 )  # fmt: skip
-async def test_our_files_are_all_that_is_served_as_files(rig: Rig, serve: Serve, path: str) -> None:
+async def test_only_built_assets_are_served_as_files(rig: Rig, serve: Serve, path: str) -> None:
     app = await serve()
     session = await rig.session(app)
     own = rig.own(session, await rig.opened(session))
@@ -72,7 +72,7 @@ async def test_our_files_are_all_that_is_served_as_files(rig: Rig, serve: Serve,
     assert app.connections == []
 
 
-async def test_a_page_of_ours_takes_no_byte_beyond_its_request(rig: Rig, serve: Serve) -> None:
+async def test_a_gateway_page_reads_no_byte_beyond_its_request(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session = await rig.session(app)
     cookie = await rig.opened(session)

@@ -43,7 +43,7 @@ async def until(
         await asyncio.sleep(0.1)
 
 
-async def test_every_process_says_how_it_stands(tmp_path: Path, serve: Serve) -> None:
+async def test_every_worker_writes_a_report_to_redis(tmp_path: Path, serve: Serve) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
         session, own = await rig.entered(await serve(friendly), target={"port": 1})
         assert (await rig.get(session, fields=own)).status == 502
@@ -69,7 +69,7 @@ async def test_every_process_says_how_it_stands(tmp_path: Path, serve: Serve) ->
         assert [key async for key in rig.bus.redis.scan_iter(match=f"{PREFIX}:gateway:*")] == []
 
 
-async def test_a_terminals_people_and_input_are_told(rig: Rig, hub: Hub) -> None:  # noqa: F811
+async def test_a_terminals_users_and_input_are_reported(rig: Rig, hub: Hub) -> None:  # noqa: F811
     session = await terminal(rig, hub)
     pipe = await attached(rig, session, sub="ada")
     told = await until(rig, session, lambda one: one["subs"] == ["ada"])
@@ -88,7 +88,7 @@ async def test_a_terminals_people_and_input_are_told(rig: Rig, hub: Hub) -> None
     await until(rig, session, lambda one: one["subs"] == [])
 
 
-async def test_a_viewer_is_connected_and_does_nothing(rig: Rig, hub: Hub) -> None:  # noqa: F811
+async def test_a_viewer_is_reported_connected_without_input(rig: Rig, hub: Hub) -> None:  # noqa: F811
     session = await terminal(rig, hub)
     pipe = await attached(rig, session, sub="eve", mode="view")
     pipe.write(b"rm -rf\n")
@@ -97,7 +97,9 @@ async def test_a_viewer_is_connected_and_does_nothing(rig: Rig, hub: Hub) -> Non
     assert (told["subs"], told["last_input_at"]) == (["eve"], None)
 
 
-async def test_a_desktops_keys_are_input_and_its_updates_are_not(rig: Rig, serve: Serve) -> None:
+async def test_desktop_keys_count_as_input_and_screen_updates_do_not(
+    rig: Rig, serve: Serve
+) -> None:
     pipe, server, session = await desktop(rig, serve, sub="ada")
     told = await until(rig, session, lambda one: one["subs"] == ["ada"])
     before = told["last_input_at"]
@@ -118,7 +120,7 @@ async def test_a_desktops_keys_are_input_and_its_updates_are_not(rig: Rig, serve
         ("GET", "/", (("Sec-Fetch-Mode", "navigate"), ("Sec-Fetch-Dest", "document")), True),
     ],
 )
-async def test_an_apps_own_polling_is_no_persons_doing(
+async def test_background_polling_by_an_app_is_not_counted_as_input(
     rig: Rig,
     serve: Serve,
     method: str,
@@ -135,7 +137,7 @@ async def test_an_apps_own_polling_is_no_persons_doing(
     assert told["bytes_out"] > 0
 
 
-async def test_a_sockets_frames_are_input_and_its_pongs_are_not(rig: Rig, serve: Serve) -> None:
+async def test_websocket_frames_count_as_input_and_pongs_do_not(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(websocket()))
     tunnel = await rig.tunnel(session, await rig.opened(session, sub="ada"))
     tunnel.send(encode(frames.PONG, b"", mask=MASK))
@@ -145,7 +147,7 @@ async def test_a_sockets_frames_are_input_and_its_pongs_are_not(rig: Rig, serve:
     await until(rig, session, lambda one: one["last_input_at"] is not None)
 
 
-async def test_a_redis_that_takes_no_reports_holds_nobody_up(tmp_path: Path, serve: Serve) -> None:
+async def test_a_redis_that_rejects_reports_delays_no_request(tmp_path: Path, serve: Serve) -> None:
     async with running_rig(tmp_path) as rig:
         session, own = await rig.entered(await serve(friendly))
         assert (await rig.get(session, fields=own)).status == 200

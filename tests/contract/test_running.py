@@ -101,7 +101,9 @@ async def test_a_gateway_speaks_tls_itself(tmp_path: Path, serve: Serve) -> None
 # Kill
 
 
-async def test_a_killed_gateways_grants_live_on_with_its_key(tmp_path: Path, serve: Serve) -> None:
+async def test_grants_of_a_killed_gateway_stay_valid_with_its_key(
+    tmp_path: Path, serve: Serve
+) -> None:
     async with running_rig(tmp_path) as rig:
         session, other = await rig.session(await serve()), await rig.session(await serve())
         cookie, revoked = await rig.opened(session), await rig.opened(other)
@@ -137,7 +139,7 @@ async def test_a_killed_gateways_grants_live_on_with_its_key(tmp_path: Path, ser
 BUSY_SECONDS = 15.0
 
 
-async def test_a_gateway_that_is_told_to_end_lets_requests_finish(
+async def test_on_sigterm_the_gateway_finishes_requests_in_progress(
     tmp_path: Path, serve: Serve
 ) -> None:
     async def script(app: App, stream: Stream) -> None:
@@ -168,7 +170,7 @@ async def test_a_gateway_that_is_told_to_end_lets_requests_finish(
             await rig.connect()
 
 
-async def test_readiness_falls_first_and_a_second_signal_ends_at_once(
+async def test_on_sigterm_readiness_fails_first_and_a_second_signal_exits(
     tmp_path: Path, serve: Serve
 ) -> None:
     settings = {"DRAIN_SECONDS": "60", "DRAIN_DELAY_SECONDS": "60"}
@@ -216,7 +218,7 @@ async def test_when_the_bus_grace_is_over_sessions_end(tmp_path: Path, serve: Se
             await asyncio.sleep(0.1)
 
 
-async def test_when_the_controller_is_silent_nothing_new_is_dialled(
+async def test_while_the_controller_is_silent_no_new_connection_is_dialled(
     tmp_path: Path, serve: Serve
 ) -> None:
     async with running_rig(tmp_path, {"CONTROLLER_GRACE_SECONDS": "2"}) as rig:

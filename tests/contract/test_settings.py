@@ -46,7 +46,7 @@ def good(tmp_path: Path) -> dict[str, str]:
     return make_settings(tmp_path, Orchestrator(), f"unix://{tmp_path}/redis.sock")
 
 
-async def test_everything_that_is_missing_is_named_at_once() -> None:
+async def test_all_missing_settings_are_listed_together() -> None:
     code, output = await ended({})
     assert code == 2
     assert [name for name in REQUIRED if name not in output] == []
@@ -54,7 +54,7 @@ async def test_everything_that_is_missing_is_named_at_once() -> None:
 
 
 @pytest.mark.parametrize("name", REQUIRED)
-async def test_each_required_setting_is_missed(good: dict[str, str], name: str) -> None:
+async def test_each_missing_required_setting_is_named(good: dict[str, str], name: str) -> None:
     code, output = await ended({key: value for key, value in good.items() if key != name})
     assert code == 2
     assert name in output
@@ -85,7 +85,7 @@ BAD = {
 
 
 @pytest.mark.parametrize("turn", range(5))
-async def test_everything_that_is_wrong_is_named_at_once(good: dict[str, str], turn: int) -> None:
+async def test_all_invalid_settings_are_listed_together(good: dict[str, str], turn: int) -> None:
     wrong = {name: values[turn] for name, values in BAD.items() if turn < len(values)}
     code, output = await ended(good | wrong)
     assert code == 2
@@ -105,7 +105,7 @@ KEYS = {
 
 
 @pytest.mark.parametrize("what", KEYS)
-async def test_a_weak_key_is_refused_and_not_shown(good: dict[str, str], what: str) -> None:
+async def test_a_weak_key_is_refused_without_being_printed(good: dict[str, str], what: str) -> None:
     names = ("FUMAROLE_GATEWAY_GRANT_KEY_FILE", "FUMAROLE_LINK_KEY_FILE")
     for name in names:
         Path(good[name]).write_bytes(KEYS[what] + b"\n")

@@ -74,7 +74,7 @@ async def test_signing_out_ends_this_grant_and_no_other(rig: Rig, serve: Serve) 
     assert (record["subject"], record["sid"]) == ("ada", session.sid)
 
 
-async def test_a_user_who_does_not_wait_for_the_page_is_signed_out_everywhere(
+async def test_a_sign_out_takes_effect_everywhere_though_the_client_left(
     rig: Rig, serve: Serve
 ) -> None:
     session = await rig.session(await serve(friendly))
@@ -94,7 +94,7 @@ async def test_a_user_who_does_not_wait_for_the_page_is_signed_out_everywhere(
     await until(rig, lambda found: wanted in {(one["event"], one.get("jti")) for one in found})
 
 
-async def test_signing_out_ends_it_on_every_worker(tmp_path: Path, serve: Serve) -> None:
+async def test_a_sign_out_ends_the_grant_on_every_worker(tmp_path: Path, serve: Serve) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
         session = await rig.session(await serve(websocket()))
         cookie = await rig.opened(session)
@@ -122,7 +122,7 @@ ELSEWHERE: list[list[tuple[str, str]]] = [
 
 
 @pytest.mark.parametrize("fields", ELSEWHERE)
-async def test_nothing_from_elsewhere_signs_anybody_out(
+async def test_a_cross_site_request_cannot_sign_a_user_out(
     rig: Rig, serve: Serve, fields: list[tuple[str, str]]
 ) -> None:
     session = await rig.session(await serve(friendly))
@@ -137,7 +137,7 @@ async def test_nothing_from_elsewhere_signs_anybody_out(
     assert not [one for one in await asked(rig) if one[b"sid"] == session.sid.encode()]
 
 
-async def test_a_siblings_page_signs_nobody_out(rig: Rig, serve: Serve) -> None:
+async def test_a_page_of_a_sibling_host_cannot_sign_a_user_out(rig: Rig, serve: Serve) -> None:
     session, sibling = await rig.session(await serve(friendly)), rig.make_session()
     cookie = await rig.opened(session)
     sent = [("Origin", sibling.origin), ("Sec-Fetch-Site", "same-site"), ("Cookie", cookie)]
@@ -146,14 +146,16 @@ async def test_a_siblings_page_signs_nobody_out(rig: Rig, serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
-async def test_no_other_method_does_anything(rig: Rig, serve: Serve, method: str) -> None:
+async def test_a_sign_out_by_any_other_method_is_refused(
+    rig: Rig, serve: Serve, method: str
+) -> None:
     session = await rig.session(await serve(friendly))
     cookie = await rig.opened(session)
     await rig.get(session, PATH, click(session, cookie), method=method)
     assert await rig.status(session, cookie) == 200
 
 
-async def test_who_has_no_grant_signs_nobody_out(rig: Rig, serve: Serve) -> None:
+async def test_a_sign_out_without_grant_has_no_effect(rig: Rig, serve: Serve) -> None:
     session, other = await rig.session(await serve(friendly)), await rig.session()
     theirs = await rig.opened(other)
     for fields in ([], [("Cookie", theirs)], [("Cookie", theirs + "x")]):
@@ -174,7 +176,7 @@ async def test_a_program_signs_out_with_its_token(rig: Rig, serve: Serve) -> Non
     assert (await rig.get(session, "/", token)).status == 401
 
 
-async def test_a_user_who_signs_out_without_end_keeps_nobody_from_it(
+async def test_repeated_sign_outs_of_one_user_do_not_block_other_users(
     rig: Rig, serve: Serve
 ) -> None:
     session = await rig.session(await serve(friendly))
@@ -189,7 +191,9 @@ async def test_a_user_who_signs_out_without_end_keeps_nobody_from_it(
     assert (await rig.get(other, PATH, token, method="POST", body=b"")).status == 200
 
 
-async def test_without_redis_it_ends_here_and_says_so(tmp_path: Path, serve: Serve) -> None:
+async def test_without_redis_a_sign_out_ends_the_grant_locally_and_reports_this(
+    tmp_path: Path, serve: Serve
+) -> None:
     async with running_rig(tmp_path) as rig:
         session = await rig.session(await serve(friendly))
         cookie = await rig.opened(session)
@@ -211,7 +215,9 @@ async def test_without_redis_it_ends_here_and_says_so(tmp_path: Path, serve: Ser
         assert await rig.status(session, cookie) == 401
 
 
-async def test_in_a_portals_frame_both_cookies_are_forgotten(edge: Rig, serve: Serve) -> None:
+async def test_in_an_embedding_frame_a_sign_out_expires_both_cookies(
+    edge: Rig, serve: Serve
+) -> None:
     session = await edge.session(await serve(friendly))
     cookie = await edge.opened(session)
     answer = await edge.get(session, PATH, click(session, cookie), method="POST", body=b"")

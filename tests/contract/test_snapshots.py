@@ -26,7 +26,9 @@ def rig(fragile: Rig) -> Rig:
 # Epochs and snapshots
 
 
-async def test_a_new_epoch_with_the_same_routes_disturbs_nobody(rig: Rig, serve: Serve) -> None:
+async def test_a_new_epoch_with_the_same_routes_closes_no_connection(
+    rig: Rig, serve: Serve
+) -> None:
     session, cookie, stream = await rig.opened_with_tunnel(await serve(websocket()))
     for _ in range(3):
         await rig.bus.rebuild()
@@ -35,7 +37,7 @@ async def test_a_new_epoch_with_the_same_routes_disturbs_nobody(rig: Rig, serve:
         assert await rig.status(session, cookie) == 200
 
 
-async def test_a_new_epoch_brings_what_has_changed(rig: Rig, serve: Serve) -> None:
+async def test_a_new_epoch_applies_changed_routes(rig: Rig, serve: Serve) -> None:
     app = await serve(websocket())
     removed, moved, revoked, kept = [await rig.opened_with_tunnel(app) for _ in range(4)]
     rig.bus.routes.pop(removed[0].sid)
@@ -53,7 +55,7 @@ async def test_a_new_epoch_brings_what_has_changed(rig: Rig, serve: Serve) -> No
         assert await rig.status(session, cookie) == expected[session.sid]
 
 
-async def test_a_new_epoch_that_nobody_announced_is_noticed(rig: Rig, serve: Serve) -> None:
+async def test_a_new_epoch_without_an_event_is_detected(rig: Rig, serve: Serve) -> None:
     session, cookie, _ = await rig.opened_with_tunnel(await serve(websocket()))
     rig.beating = False
     rig.bus.routes.pop(session.sid)
@@ -102,7 +104,7 @@ SPOILS = (roll_back, lose_the_head, lose_routes, flush, half_an_epoch)
 
 
 @pytest.mark.parametrize("spoil", SPOILS, ids=lambda spoil: spoil.__name__)
-async def test_a_snapshot_that_does_not_fit_is_never_applied(
+async def test_an_inconsistent_snapshot_is_never_applied(
     rig: Rig, serve: Serve, spoil: Spoil
 ) -> None:
     app = await serve(websocket())
@@ -145,7 +147,7 @@ async def test_with_a_head_of_another_epoch_nothing_is_opened(rig: Rig, serve: S
 # ``since``: Redis cannot report revocations that it has lost
 
 
-async def test_a_token_older_than_the_loss_is_not_taken(rig: Rig, serve: Serve) -> None:
+async def test_a_token_issued_before_redis_lost_data_is_refused(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     now = int(time.time())
     await rig.bus.rebuild(since=now - 20)
@@ -163,7 +165,7 @@ async def test_a_token_older_than_the_loss_is_not_taken(rig: Rig, serve: Serve) 
     assert (await rig.get(session, fields=bearer)).status == 200
 
 
-async def test_right_after_the_loss_no_token_is_taken(rig: Rig, serve: Serve) -> None:
+async def test_right_after_redis_lost_data_every_token_is_refused(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     cookie = await rig.opened(session)
     await rig.bus.rebuild(since=time.time())
@@ -172,7 +174,7 @@ async def test_right_after_the_loss_no_token_is_taken(rig: Rig, serve: Serve) ->
     assert await rig.status(session, cookie) == 200
 
 
-async def test_without_a_loss_there_is_nothing_to_wait_for(rig: Rig, serve: Serve) -> None:
+async def test_without_data_loss_no_token_has_to_wait(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     token = rig.token(session)
     await rig.bus.rebuild()
@@ -183,7 +185,7 @@ async def test_without_a_loss_there_is_nothing_to_wait_for(rig: Rig, serve: Serv
 # Failures of Redis itself
 
 
-async def test_redis_killed_and_back(rig: Rig, serve: Serve) -> None:
+async def test_a_gateway_recovers_after_redis_was_killed(rig: Rig, serve: Serve) -> None:
     session, cookie, stream = await rig.opened_with_tunnel(await serve(websocket()))
     bearer = [("Fumarole-Token", rig.token(session))]
     assert (await rig.get(session, fields=bearer)).status == 200
@@ -210,7 +212,7 @@ async def test_redis_killed_and_back(rig: Rig, serve: Serve) -> None:
     assert (await rig.post_open(session, rig.token(session))).status == 303
 
 
-async def test_what_was_revoked_while_redis_was_away_is_known_with_it(
+async def test_a_revocation_made_during_a_redis_outage_is_applied_afterwards(
     rig: Rig, serve: Serve
 ) -> None:
     session, cookie, stream = await rig.opened_with_tunnel(await serve(websocket()))
@@ -285,7 +287,7 @@ async def test_a_token_of_any_identifier_opens_once_and_can_be_revoked(
     assert await rig.status(session, cookie) == 401
 
 
-async def test_what_was_revoked_comes_back_with_no_new_epoch(rig: Rig, serve: Serve) -> None:
+async def test_a_new_epoch_does_not_restore_a_revoked_grant(rig: Rig, serve: Serve) -> None:
     session, cookie, _ = await rig.opened_with_tunnel(await serve(websocket()))
     await rig.bus.revoke(sid=session.sid)
     await rig.settled()

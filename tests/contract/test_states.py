@@ -61,7 +61,7 @@ WITHOUT_CREDENTIAL = {
 
 
 @pytest.mark.parametrize("state", WITHOUT_CREDENTIAL)
-async def test_without_a_credential_no_state_lets_anything_through(
+async def test_without_a_credential_no_route_state_forwards_a_request(
     rig: Rig, serve: Serve, state: str
 ) -> None:
     app = await serve(websocket())
@@ -77,7 +77,7 @@ async def test_without_a_credential_no_state_lets_anything_through(
 @pytest.mark.parametrize(
     ("state", "status"), [("starting", 503), ("closing", 410), ("removed", 410), ("expired", 410)]
 )
-async def test_with_a_grant_the_state_is_told(
+async def test_a_user_with_a_grant_sees_the_route_state(
     rig: Rig, serve: Serve, state: str, status: int
 ) -> None:
     app = await serve(websocket())
@@ -97,7 +97,7 @@ async def test_with_a_grant_the_state_is_told(
     assert app.connections == []
 
 
-async def test_starting_says_when_to_come_back(rig: Rig) -> None:
+async def test_a_starting_route_responds_with_retry_after(rig: Rig) -> None:
     session = await rig.session()
     cookie = await rig.opened(session)
     await rig.change(session, state="starting", message="pulling the image")
@@ -107,7 +107,7 @@ async def test_starting_says_when_to_come_back(rig: Rig) -> None:
     assert answer.json().keys() == {"code", "message"}
 
 
-async def test_the_cookie_outlives_a_start(rig: Rig, serve: Serve) -> None:
+async def test_a_cookie_set_while_starting_is_valid_once_ready(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     cookie = await rig.opened(session)
     await rig.change(session, state="starting", target={"id": "next"})
@@ -182,7 +182,7 @@ UNREADABLE = (
 
 
 @pytest.mark.parametrize("how", UNREADABLE)
-async def test_a_route_that_cannot_be_read_is_not_served(rig: Rig, serve: Serve, how: str) -> None:
+async def test_an_unreadable_route_is_not_served(rig: Rig, serve: Serve, how: str) -> None:
     app = await serve()
     session = await rig.session(app)
     cookie = [("Cookie", await rig.opened(session))]
@@ -193,7 +193,7 @@ async def test_a_route_that_cannot_be_read_is_not_served(rig: Rig, serve: Serve,
     assert (await rig.get(session, fields=cookie)).status == 200
 
 
-async def test_a_field_added_later_does_no_harm(rig: Rig, serve: Serve) -> None:
+async def test_an_unknown_route_field_is_ignored(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(), colour="red", target={"weight": 7})
     cookie = [("Cookie", await rig.opened(session))]
     assert (await rig.get(session, fields=cookie)).status == 200
@@ -220,7 +220,7 @@ async def test_a_field_added_later_does_no_harm(rig: Rig, serve: Serve) -> None:
         "/..",
     ],
 )
-async def test_the_base_path_is_put_before_the_path_as_received(
+async def test_the_base_path_is_prepended_to_the_received_path(
     rig: Rig, serve: Serve, base: str, expected: str, target: str
 ) -> None:
     app = await serve()
@@ -230,9 +230,7 @@ async def test_the_base_path_is_put_before_the_path_as_received(
     assert app.requests[0].target == expected + target
 
 
-async def test_an_absolute_target_of_this_host_reaches_the_app_as_a_path(
-    rig: Rig, serve: Serve
-) -> None:
+async def test_an_absolute_form_target_is_forwarded_in_origin_form(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session = await rig.session(app)
     cookie = [("Cookie", await rig.opened(session))]
@@ -242,7 +240,9 @@ async def test_an_absolute_target_of_this_host_reaches_the_app_as_a_path(
     assert app.requests[0].get("Host") == session.host
 
 
-async def test_an_absolute_target_is_no_way_round_our_own_paths(rig: Rig, serve: Serve) -> None:
+async def test_an_absolute_form_target_does_not_bypass_the_reserved_paths(
+    rig: Rig, serve: Serve
+) -> None:
     app = await serve()
     session = await rig.session(app)
     cookie = [("Cookie", await rig.opened(session))]
@@ -254,7 +254,7 @@ async def test_an_absolute_target_is_no_way_round_our_own_paths(rig: Rig, serve:
 # Time
 
 
-async def test_a_route_expires_by_itself(rig: Rig, serve: Serve) -> None:
+async def test_a_route_expires_without_an_event(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     cookie = [("Cookie", await rig.opened(session))]
     assert (await rig.get(session, fields=cookie)).status == 200
@@ -263,7 +263,7 @@ async def test_a_route_expires_by_itself(rig: Rig, serve: Serve) -> None:
     assert (await rig.get(session, fields=cookie)).status == 410
 
 
-async def test_a_new_expires_at_counts(rig: Rig, serve: Serve) -> None:
+async def test_a_changed_expires_at_takes_effect(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     cookie = [("Cookie", await rig.opened(session))]
     await rig.announce_change(session, expires_at=time.time() + 1)

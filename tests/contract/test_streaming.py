@@ -61,7 +61,7 @@ async def test_an_app_may_refuse_instead_of_continuing(rig: Rig, serve: Serve) -
     assert (one.status, one.body) == (417, b"no")
 
 
-async def test_who_may_not_enter_is_not_asked_to_continue(rig: Rig, serve: Serve) -> None:
+async def test_an_unauthorized_upload_gets_no_100_continue(rig: Rig, serve: Serve) -> None:
     app = await serve(continuing)
     session = await rig.session(app)
     fields = [("Content-Length", "5"), ("Expect", "100-continue")]
@@ -106,7 +106,7 @@ async def test_server_sent_events_arrive_one_by_one(rig: Rig, serve: Serve) -> N
     await stream.read_until(b"0\r\n\r\n")
 
 
-async def test_an_upload_arrives_as_it_is_sent(rig: Rig, serve: Serve) -> None:
+async def test_an_upload_is_streamed_to_the_app(rig: Rig, serve: Serve) -> None:
     seen = asyncio.Queue[int]()
 
     async def script(app: App, stream: Stream) -> None:
@@ -141,7 +141,9 @@ async def feed(stream: Stream, data: bytes, dice: random.Random) -> None:
 
 
 @pytest.mark.parametrize("kind", ["length", "chunked"])
-async def test_large_bodies_cross_unchanged_both_ways(rig: Rig, serve: Serve, kind: str) -> None:
+async def test_large_bodies_are_relayed_unchanged_in_both_directions(
+    rig: Rig, serve: Serve, kind: str
+) -> None:
     dice = random.Random(7)
     up, down = dice.randbytes(BIG), dice.randbytes(BIG)
     got = []
@@ -176,7 +178,9 @@ async def test_large_bodies_cross_unchanged_both_ways(rig: Rig, serve: Serve, ki
     assert got == [hashlib.sha256(up).digest()]
 
 
-async def test_a_client_that_does_not_read_stalls_the_app(rig: Rig, serve: Serve) -> None:
+async def test_a_client_that_does_not_read_applies_backpressure_to_the_app(
+    rig: Rig, serve: Serve
+) -> None:
     sent = 0
 
     async def script(app: App, stream: Stream) -> None:
@@ -202,7 +206,7 @@ async def test_a_client_that_does_not_read_stalls_the_app(rig: Rig, serve: Serve
     stream.reset()
 
 
-async def test_an_early_answer_to_an_upload_is_delivered(rig: Rig, serve: Serve) -> None:
+async def test_an_early_response_to_an_upload_is_delivered(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.head(stream)
         stream.send(answer("413 Content Too Large", "Connection: close", body=b"too large"))
@@ -221,7 +225,7 @@ async def test_an_early_answer_to_an_upload_is_delivered(rig: Rig, serve: Serve)
 # Ends of connections
 
 
-async def test_a_client_that_sends_a_fin_has_left(rig: Rig, serve: Serve) -> None:
+async def test_a_fin_of_the_client_cancels_its_request(rig: Rig, serve: Serve) -> None:
     left = asyncio.Event()
 
     async def script(app: App, stream: Stream) -> None:
@@ -238,7 +242,7 @@ async def test_a_client_that_sends_a_fin_has_left(rig: Rig, serve: Serve) -> Non
     await asyncio.wait_for(left.wait(), 10)
 
 
-async def test_a_client_that_asks_to_close_is_closed(rig: Rig, serve: Serve) -> None:
+async def test_a_client_that_sends_connection_close_is_closed(rig: Rig, serve: Serve) -> None:
     session, own = await rig.entered(await serve())
     stream = await rig.connect()
     fields = [*own, ("Connection", "close")]
@@ -247,7 +251,9 @@ async def test_a_client_that_asks_to_close_is_closed(rig: Rig, serve: Serve) -> 
     await stream.until_ended()
 
 
-async def test_when_the_client_goes_the_app_is_left(rig: Rig, serve: Serve) -> None:
+async def test_when_the_client_disconnects_the_upstream_connection_is_closed(
+    rig: Rig, serve: Serve
+) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
         await stream.until_ended(PATIENCE_SECONDS)
@@ -262,7 +268,7 @@ async def test_when_the_client_goes_the_app_is_left(rig: Rig, serve: Serve) -> N
     await app.connections[0].until_ended()
 
 
-async def test_when_the_app_dies_in_the_middle_the_client_is_told(rig: Rig, serve: Serve) -> None:
+async def test_an_app_that_dies_within_a_response_resets_the_client(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
         stream.send(answer("200 OK", "Content-Length: 100") + b"hello")
@@ -277,7 +283,7 @@ async def test_when_the_app_dies_in_the_middle_the_client_is_told(rig: Rig, serv
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-async def test_a_safe_request_on_a_stale_connection_is_sent_once_more(
+async def test_a_safe_request_on_a_stale_connection_is_retried_once(
     rig: Rig, serve: Serve, method: str
 ) -> None:
     async def script(app: App, stream: Stream) -> None:
@@ -292,7 +298,7 @@ async def test_a_safe_request_on_a_stale_connection_is_sent_once_more(
     assert len(app.connections) >= 2
 
 
-async def test_an_unsafe_request_is_never_sent_twice(rig: Rig, serve: Serve) -> None:
+async def test_an_unsafe_request_is_never_retried(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
         stream.send(OK)

@@ -111,7 +111,7 @@ async def test_a_malformed_chunked_body_reaches_no_app_whole(
         "trailer over 8 KiB",
     ],
 )
-async def test_what_chunks_may_carry_is_bounded(
+async def test_chunk_extensions_and_trailers_are_bounded(
     rig: Rig, serve: Serve, body: bytes, status: int
 ) -> None:
     app = await serve()
@@ -143,7 +143,7 @@ async def test_what_chunks_may_carry_is_bounded(
         "field of 70 KB", "70 fields of 1 KB", "257 more fields", "name of 70 KB",
     ],
 )  # fmt: skip
-async def test_heads_have_a_size(
+async def test_request_heads_are_limited_in_size(
     rig: Rig, serve: Serve, status: int, target: str, fields: list[tuple[str, str]]
 ) -> None:
     app = await serve()
@@ -157,7 +157,7 @@ async def test_heads_have_a_size(
         assert app.connections == []
 
 
-async def test_when_cookies_are_the_cause_a_page_says_so_and_expires_none_unasked(rig: Rig) -> None:
+async def test_an_oversize_cookie_page_expires_no_cookie_without_a_click(rig: Rig) -> None:
     session = await rig.session()
     cookies = "; ".join(f"app{n}={'x' * 3000}" for n in range(110))
     fields = [("Accept", "text/html"), ("Cookie", cookies)]
@@ -184,7 +184,7 @@ async def test_every_registered_method_reaches_the_app(rig: Rig, serve: Serve, m
 
 
 @pytest.mark.parametrize("method", NOT_REGISTERED.split())
-async def test_what_is_no_method_is_not_implemented(rig: Rig, serve: Serve, method: str) -> None:
+async def test_an_unknown_method_is_501(rig: Rig, serve: Serve, method: str) -> None:
     app = await serve()
     session = await rig.session(app)
     own = rig.own(session, await rig.opened(session))
@@ -221,7 +221,7 @@ def asked_once(connections: list[Stream]) -> bool:
     return all(bytes(one.received).count(b" HTTP/1.1\r\n") == 1 for one in connections)
 
 
-async def test_a_malformed_answer_is_a_bad_gateway(rig: Rig, serve: Serve) -> None:
+async def test_a_malformed_response_is_502(rig: Rig, serve: Serve) -> None:
     said = b""
 
     async def script(app: App, stream: Stream) -> None:
@@ -240,9 +240,7 @@ async def test_a_malformed_answer_is_a_bad_gateway(rig: Rig, serve: Serve) -> No
 
 
 @pytest.mark.parametrize("said", [b"hello", b"HTTP/1.1 200 OK\r\nA: b\r\n"])
-async def test_an_answer_whose_head_never_ends_is_a_bad_gateway(
-    rig: Rig, serve: Serve, said: bytes
-) -> None:
+async def test_a_response_head_that_never_ends_is_502(rig: Rig, serve: Serve, said: bytes) -> None:
     app = await serve(raw_answer(said, then_close=True))
     assert await ask_twice(rig, *await rig.entered(app)) == [502, 502]
     assert asked_once(app.connections)
@@ -264,7 +262,7 @@ async def test_an_answer_whose_head_never_ends_is_a_bad_gateway(
         ("HEAD", b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nHTTP/1.1 200 EVIL\r\n\r\n"),
     ],
 )
-async def test_bytes_beyond_an_answer_are_nobodys_answer(
+async def test_bytes_beyond_a_response_are_not_delivered(
     rig: Rig, serve: Serve, method: str, raw: bytes
 ) -> None:
     app = await serve(raw_answer(raw))
@@ -282,7 +280,7 @@ async def test_bytes_beyond_an_answer_are_nobodys_answer(
     assert all(bytes(one.received).count(b" HTTP/1.1\r\n") == 1 for one in app.connections)
 
 
-async def test_an_answers_head_has_a_size(rig: Rig, serve: Serve) -> None:
+async def test_response_heads_are_limited_in_size(rig: Rig, serve: Serve) -> None:
     for big in ("A: " + "x" * 70000, "\r\n".join(f"A{n}: {'x' * 1000}" for n in range(80))):
         raw = f"HTTP/1.1 200 OK\r\n{big}\r\nContent-Length: 2\r\n\r\nok".encode()
         app = await serve(answering(raw))
@@ -304,7 +302,7 @@ CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
         CHUNKED_HEAD + b"5\nhello\r\n0\r\n\r\n",
     ],
 )
-async def test_an_answer_that_breaks_off_is_not_passed_off_as_whole(
+async def test_a_truncated_response_does_not_appear_complete(
     rig: Rig, serve: Serve, raw: bytes
 ) -> None:
     session = await rig.session(await serve(raw_answer(raw, then_close=True)))
@@ -323,12 +321,12 @@ async def test_an_answer_that_breaks_off_is_not_passed_off_as_whole(
     assert length is not None or b"chunked" in head.lower()
 
 
-async def test_an_app_that_ends_at_once_is_a_bad_gateway(rig: Rig, serve: Serve) -> None:
+async def test_an_app_that_closes_without_a_response_is_502(rig: Rig, serve: Serve) -> None:
     app = await serve(raw_answer(b"", then_close=True))
     assert (await ask_twice(rig, *await rig.entered(app)))[0] == 502
 
 
-async def test_a_stranger_in_the_upgrade_field_is_dropped(rig: Rig, serve: Serve) -> None:
+async def test_an_unknown_upgrade_protocol_is_dropped(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session = await rig.session(app)
     cookie = ("Cookie", await rig.opened(session))
@@ -340,14 +338,14 @@ async def test_a_stranger_in_the_upgrade_field_is_dropped(rig: Rig, serve: Serve
         assert {"upgrade", "http2-settings"}.isdisjoint(one.names())
 
 
-async def test_a_length_of_0_is_no_body_for_an_upgrade(rig: Rig, serve: Serve) -> None:
+async def test_an_upgrade_with_content_length_0_is_allowed(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(websocket()))
     own = rig.own(session, await rig.opened(session))
     _, answer = await rig.upgrade(session, "/", [*own, ("Content-Length", "0")])
     assert answer.status == 101
 
 
-async def test_the_answer_to_a_refused_upload_arrives(rig: Rig, serve: Serve) -> None:
+async def test_the_response_to_a_refused_upload_arrives(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session = await rig.session(app)
     stream = await rig.connect()

@@ -54,7 +54,7 @@ async def ask(rig: Rig, session: Session, own: list[tuple[str, str]], how: str) 
 
 
 @pytest.mark.parametrize("how", ["request", "tunnel"])
-async def test_after_another_target_id_no_old_connection_answers(
+async def test_after_a_target_id_change_no_pooled_connection_is_used(
     rig: Rig, serve: Serve, how: str
 ) -> None:
     app = await serve(numbered)
@@ -102,7 +102,7 @@ async def patient(client: Callable[[], Awaitable[None]]) -> None:
 
 
 @pytest.mark.parametrize("state", ["removed", "starting", "closing", "expired"])
-async def test_what_was_withdrawn_is_asked_nothing_any_more(
+async def test_a_withdrawn_target_receives_no_further_request(
     rig: Rig, serve: Serve, state: str
 ) -> None:
     app = await serve(numbered)

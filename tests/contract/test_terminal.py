@@ -92,7 +92,7 @@ async def attached(rig: Rig, session: Session, **claims: Any) -> Pipe:
 
 
 @pytest.mark.parametrize("mode", ["control", "view"])
-async def test_each_attach_carries_a_token_of_its_own(rig: Rig, hub: Hub, mode: str) -> None:
+async def test_each_attach_carries_a_new_token(rig: Rig, hub: Hub, mode: str) -> None:
     session = await terminal(rig, hub)
     seen = set()
     for _ in range(2):
@@ -130,7 +130,7 @@ async def test_the_hub_sees_no_credential_of_the_users(rig: Rig, hub: Hub) -> No
         assert connection.request.path.startswith("/terminals/x")
 
 
-async def test_messages_cross_both_ways(rig: Rig, hub: Hub) -> None:
+async def test_messages_are_relayed_in_both_directions(rig: Rig, hub: Hub) -> None:
     pipe = await attached(rig, await terminal(rig, hub))
     text = '{"type":"resize","cols":80,"rows":24}'
     pipe.write(text.encode(), opcode=frames.TEXT)
@@ -143,7 +143,7 @@ async def test_messages_cross_both_ways(rig: Rig, hub: Hub) -> None:
     assert await pipe.read(10) == b"\x1b[1mhello\xff"
 
 
-async def test_much_output_crosses_unchanged(rig: Rig, hub: Hub) -> None:
+async def test_large_output_is_relayed_unchanged(rig: Rig, hub: Hub) -> None:
     pipe = await attached(rig, await terminal(rig, hub))
     data = bytes(range(256)) * 256
     sending = asyncio.create_task(asyncio.wait_for(send_often(hub, data, 40), 20))
@@ -157,7 +157,7 @@ async def send_often(hub: Hub, data: bytes, times: int) -> None:
 
 
 @pytest.mark.parametrize("code", [1000, 4410, 1012])
-async def test_the_hubs_close_reaches_the_client(rig: Rig, hub: Hub, code: int) -> None:
+async def test_the_close_of_the_hub_reaches_the_client(rig: Rig, hub: Hub, code: int) -> None:
     pipe = await attached(rig, await terminal(rig, hub))
     closing = asyncio.create_task(hub.attached[0].close(code, "the shell has ended"))
     assert await pipe.closed() == code
@@ -165,7 +165,7 @@ async def test_the_hubs_close_reaches_the_client(rig: Rig, hub: Hub, code: int) 
     await asyncio.wait_for(closing, 15)
 
 
-async def test_when_the_client_goes_the_hub_is_left(rig: Rig, hub: Hub) -> None:
+async def test_when_the_client_disconnects_the_hub_connection_is_closed(rig: Rig, hub: Hub) -> None:
     pipe = await attached(rig, await terminal(rig, hub))
     pipe.stream.reset()
     await hub.until_gone()
@@ -175,7 +175,9 @@ async def test_when_the_client_goes_the_hub_is_left(rig: Rig, hub: Hub) -> None:
     ("change", "code"),
     [("revoke", 4401), ("remove", 4410), ("starting", 1012), ("target", 1012), ("expired", 4410)],
 )
-async def test_a_terminal_ends_with_its_code(rig: Rig, hub: Hub, change: str, code: int) -> None:
+async def test_a_terminal_is_closed_with_the_code_of_its_reason(
+    rig: Rig, hub: Hub, change: str, code: int
+) -> None:
     session = await terminal(rig, hub)
     pipe = await attached(rig, session)
     match change:
@@ -193,7 +195,7 @@ async def test_a_terminal_ends_with_its_code(rig: Rig, hub: Hub, change: str, co
     await hub.until_gone()
 
 
-async def test_the_hub_is_not_dialled_for_who_may_not_enter(rig: Rig, serve: Serve) -> None:
+async def test_the_hub_is_not_dialled_for_an_unauthorized_user(rig: Rig, serve: Serve) -> None:
     app = await serve()
     target = {"scheme": "ws"}
     session = await rig.session(app, kind="terminal", target=target)
@@ -211,7 +213,7 @@ async def test_the_hub_is_not_dialled_for_who_may_not_enter(rig: Rig, serve: Ser
     assert app.connections == []
 
 
-async def test_http_of_a_terminals_host_is_ours_alone(rig: Rig, serve: Serve) -> None:
+async def test_a_terminals_host_serves_only_gateway_pages(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session = await rig.session(app, kind="terminal", target={"scheme": "ws"})
     own = rig.own(session, await rig.opened(session))
@@ -225,7 +227,7 @@ async def test_http_of_a_terminals_host_is_ours_alone(rig: Rig, serve: Serve) ->
     assert app.connections == []
 
 
-async def test_a_web_session_has_no_tunnel_of_ours(rig: Rig, serve: Serve) -> None:
+async def test_a_web_session_has_no_vnc_or_terminal_endpoint(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session, own = await rig.entered(app)
     for protocol in ("binary", PROTOCOL):

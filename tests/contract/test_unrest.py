@@ -100,7 +100,9 @@ class Client:
 
 
 @pytest.mark.parametrize("revoking", [False, True])
-async def test_after_any_unrest_nothing_is_left(rig: Rig, serve: Serve, revoking: bool) -> None:
+async def test_after_random_connections_no_resource_is_left(
+    rig: Rig, serve: Serve, revoking: bool
+) -> None:
     app = await serve(moody)
     calm, calm_own = await rig.entered(await serve())
     assert (await rig.get(calm, fields=calm_own)).status == 200
@@ -142,7 +144,7 @@ async def test_after_any_unrest_nothing_is_left(rig: Rig, serve: Serve, revoking
     assert rig.process.crashes() == []
 
 
-async def test_tunnels_leave_no_descriptor_behind(rig: Rig, serve: Serve) -> None:
+async def test_tunnels_leak_no_descriptor(rig: Rig, serve: Serve) -> None:
     session, own = await rig.entered(await serve(websocket(echo)))
     before = descriptors(rig)
     for _ in range(3):
@@ -158,7 +160,7 @@ async def test_tunnels_leave_no_descriptor_behind(rig: Rig, serve: Serve) -> Non
         await back_to(rig, before)
 
 
-async def test_who_never_ends_a_head_is_let_go(rig: Rig) -> None:
+async def test_a_client_that_never_ends_its_head_is_disconnected(rig: Rig) -> None:
     session = rig.make_session()
     starts = [b"", b"GET", f"GET / HTTP/1.1\r\nHost: {session.host}\r\nA: ".encode()]
     streams = [await rig.connect() for _ in starts]

@@ -112,7 +112,7 @@ def types_of(data: bytes) -> list[int]:
     return types
 
 
-async def test_bytes_cross_both_ways(rig: Rig, serve: Serve) -> None:
+async def test_bytes_are_relayed_in_both_directions(rig: Rig, serve: Serve) -> None:
     pipe, server, _ = await desktop(rig, serve)
     pipe.write(b"".join(READING) + KEY + POINTER + CUT_TEXT)
     expected = b"".join(READING) + KEY + POINTER + CUT_TEXT
@@ -152,7 +152,7 @@ async def test_messages_cut_anywhere_are_the_same_bytes(rig: Rig, serve: Serve) 
     assert await server.read_exactly(len(data)) == data
 
 
-async def test_large_updates_cross_unchanged(rig: Rig, serve: Serve) -> None:
+async def test_large_updates_are_relayed_unchanged(rig: Rig, serve: Serve) -> None:
     pipe, server, _ = await desktop(rig, serve)
     pixels = random.Random(4).randbytes(6 << 20)
     server.send(pixels)
@@ -163,7 +163,7 @@ async def test_large_updates_cross_unchanged(rig: Rig, serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("cut", [1, 3, 7, 1000], ids=lambda cut: f"pieces of {cut}")
-async def test_who_may_only_look_changes_nothing(rig: Rig, serve: Serve, cut: int) -> None:
+async def test_input_of_a_viewer_is_dropped(rig: Rig, serve: Serve, cut: int) -> None:
     pipe, server, _ = await desktop(rig, serve, mode="view")
     data = SET_PIXEL_FORMAT + KEY + SET_ENCODINGS + POINTER + CUT_TEXT + POINTER + KEY
     data += UPDATE_REQUEST
@@ -182,7 +182,7 @@ async def test_who_may_only_look_changes_nothing(rig: Rig, serve: Serve, cut: in
     [CUT_TEXT_EXTENDED, QEMU_KEY, SET_DESKTOP_SIZE, b"\xfa\xde\xad\xbe\xef", b"\x07" + MARK * 3],
     ids=["extended clipboard", "QEMU key", "desktop size", "xvp", "unknown"],
 )
-async def test_who_may_only_look_has_no_other_way_in(
+async def test_a_viewer_cannot_reach_the_desktop_by_another_path(
     rig: Rig, serve: Serve, message: bytes
 ) -> None:
     pipe, server, _ = await desktop(rig, serve, mode="view")
@@ -196,7 +196,7 @@ async def test_who_may_only_look_has_no_other_way_in(
     assert set(types_of(server.unread)) <= {3}
 
 
-async def test_keys_hidden_in_the_handshake_do_not_pass(rig: Rig, serve: Serve) -> None:
+async def test_keys_hidden_in_the_handshake_are_dropped(rig: Rig, serve: Serve) -> None:
     server = Desktop()
     session = await rig.session(await serve(server), **VNC)
     pipe = await connected(rig, session, mode="view")
@@ -211,7 +211,7 @@ async def test_keys_hidden_in_the_handshake_do_not_pass(rig: Rig, serve: Serve) 
 # Access, and ends
 
 
-async def test_the_app_is_not_dialled_for_who_may_not_enter(rig: Rig, serve: Serve) -> None:
+async def test_the_app_is_not_dialled_for_an_unauthorized_user(rig: Rig, serve: Serve) -> None:
     app = await serve(Desktop())
     session = await rig.session(app, **VNC)
     for fields in ([], [("Origin", session.origin)], [("Cookie", "fumarole=x")]):
@@ -220,7 +220,7 @@ async def test_the_app_is_not_dialled_for_who_may_not_enter(rig: Rig, serve: Ser
     assert app.connections == []
 
 
-async def test_http_of_a_desktops_host_is_ours_alone(rig: Rig, serve: Serve) -> None:
+async def test_a_desktops_host_serves_only_gateway_pages(rig: Rig, serve: Serve) -> None:
     app = await serve(Desktop())
     session = await rig.session(app, **VNC)
     own = rig.own(session, await rig.opened(session))
@@ -237,7 +237,7 @@ async def test_http_of_a_desktops_host_is_ours_alone(rig: Rig, serve: Serve) -> 
     assert app.connections == []
 
 
-async def test_a_bearer_enters_a_desktop(rig: Rig, serve: Serve) -> None:
+async def test_a_bearer_token_opens_a_desktop(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(Desktop()), **VNC)
     fields = [("Fumarole-Token", rig.token(session)), OFFER]
     stream, answer = await rig.upgrade(session, "/.fumarole/connect", fields)
@@ -249,7 +249,9 @@ async def test_a_bearer_enters_a_desktop(rig: Rig, serve: Serve) -> None:
     ("change", "code"),
     [("revoke", 4401), ("remove", 4410), ("starting", 1012), ("target", 1012), ("expired", 4410)],
 )
-async def test_a_desktop_ends_with_its_code(rig: Rig, serve: Serve, change: str, code: int) -> None:
+async def test_a_desktop_is_closed_with_the_code_of_its_reason(
+    rig: Rig, serve: Serve, change: str, code: int
+) -> None:
     pipe, server, session = await desktop(rig, serve)
     match change:
         case "revoke":
@@ -266,7 +268,7 @@ async def test_a_desktop_ends_with_its_code(rig: Rig, serve: Serve, change: str,
     await server.until_ended()
 
 
-async def test_after_a_revocation_no_key_passes(rig: Rig, serve: Serve) -> None:
+async def test_after_a_revocation_no_key_is_forwarded(rig: Rig, serve: Serve) -> None:
     pipe, server, session = await desktop(rig, serve)
 
     async def type_on() -> None:
@@ -287,19 +289,21 @@ async def test_after_a_revocation_no_key_passes(rig: Rig, serve: Serve) -> None:
         typing.cancel()
 
 
-async def test_when_the_desktop_goes_the_client_is_told(rig: Rig, serve: Serve) -> None:
+async def test_when_the_desktop_disconnects_the_client_is_closed(rig: Rig, serve: Serve) -> None:
     pipe, server, _ = await desktop(rig, serve)
     server.close()
     assert await pipe.closed() is not None
 
 
-async def test_when_the_client_goes_the_desktop_is_left(rig: Rig, serve: Serve) -> None:
+async def test_when_the_client_disconnects_the_desktop_connection_is_closed(
+    rig: Rig, serve: Serve
+) -> None:
     pipe, server, _ = await desktop(rig, serve)
     pipe.stream.reset()
     await server.until_ended()
 
 
-async def test_a_ping_is_answered(rig: Rig, serve: Serve) -> None:
+async def test_a_ping_gets_a_pong(rig: Rig, serve: Serve) -> None:
     pipe, _, _ = await desktop(rig, serve)
     pipe.write(b"are you there", opcode=frames.PING)
     frame = await frames.read_frame(pipe.stream)

@@ -29,7 +29,9 @@ from tests.contract.upstream import (
 # The handshake
 
 
-async def test_the_handshake_is_between_client_and_app(rig: Rig, serve: Serve) -> None:
+async def test_the_websocket_handshake_is_relayed_between_client_and_app(
+    rig: Rig, serve: Serve
+) -> None:
     app = await serve(websocket(None, "Sec-WebSocket-Protocol: kernel.v1", "X-App: 1"))
     session, own = await rig.entered(app)
     offer = ("Sec-WebSocket-Protocol", "kernel.v1, kernel.v2")
@@ -61,7 +63,7 @@ async def test_the_handshake_is_between_client_and_app(rig: Rig, serve: Serve) -
     ],
     ids=str,
 )
-async def test_every_browsers_handshake_is_understood(
+async def test_the_handshake_of_every_browser_is_accepted(
     rig: Rig, serve: Serve, spelling: list[tuple[str, str]]
 ) -> None:
     session, own = await rig.entered(await serve(websocket()))
@@ -99,7 +101,7 @@ async def test_a_connection_that_has_served_requests_becomes_a_tunnel(
         ("permessage-deflated", None),
     ],
 )  # fmt: skip
-async def test_of_extensions_only_permessage_deflate_is_passed_on(
+async def test_only_the_extension_permessage_deflate_is_forwarded(
     rig: Rig, serve: Serve, offered: str, expected: set[str] | None
 ) -> None:
     app = await serve(websocket())
@@ -121,7 +123,7 @@ async def test_the_apps_choice_of_compression_is_relayed(rig: Rig, serve: Serve)
     assert one.get("Sec-WebSocket-Extensions") == chosen
 
 
-async def test_compressed_frames_cross_as_they_are(rig: Rig, serve: Serve) -> None:
+async def test_compressed_frames_are_relayed_unchanged(rig: Rig, serve: Serve) -> None:
     async def talk(stream: Stream) -> None:
         frame = await read_frame(stream, PATIENCE_SECONDS)
         assert frame.raw[0] == 0xC1
@@ -138,7 +140,7 @@ async def test_compressed_frames_cross_as_they_are(rig: Rig, serve: Serve) -> No
     assert (frame.raw[0], frame.payload) == (0xC1, b"\xf2H\xcd\xc9\xc9\x07\x00")
 
 
-async def test_no_101_comes_before_the_apps_own(rig: Rig, serve: Serve) -> None:
+async def test_no_101_is_sent_before_the_101_of_the_app(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         one = await app.request(stream)
         await asyncio.sleep(0.4)
@@ -166,7 +168,7 @@ async def test_no_101_comes_before_the_apps_own(rig: Rig, serve: Serve) -> None:
         answer("500 Oh", body=b"no"),
     ],
 )
-async def test_an_app_that_refuses_the_upgrade_has_its_answer_relayed(
+async def test_the_response_of_an_app_that_refuses_the_upgrade_is_relayed(
     rig: Rig, serve: Serve, raw: bytes
 ) -> None:
     session, own = await rig.entered(await serve(raw_answer(raw)))
@@ -185,7 +187,7 @@ async def test_an_app_that_refuses_the_upgrade_has_its_answer_relayed(
     ],
     ids=["none", "nonsense", "empty", "the key itself"],
 )
-async def test_a_101_that_does_not_fit_the_key_is_a_bad_gateway(
+async def test_a_101_with_a_wrong_accept_value_is_502(
     rig: Rig, serve: Serve, fields: list[str]
 ) -> None:
     raw = answer("101 Switching Protocols", *fields) + encode(TEXT, b"evil")
@@ -197,7 +199,7 @@ async def test_a_101_that_does_not_fit_the_key_is_a_bad_gateway(
     await app.connections[0].until_ended()
 
 
-async def test_a_key_of_its_own_is_answered(rig: Rig, serve: Serve) -> None:
+async def test_the_accept_value_matches_the_clients_own_key(rig: Rig, serve: Serve) -> None:
     session, own = await rig.entered(await serve(websocket()))
     key = base64.b64encode(os.urandom(16)).decode()
     fields = [*frames.HANDSHAKE[:3], ("Sec-WebSocket-Key", key), *own]
@@ -209,7 +211,7 @@ async def test_a_key_of_its_own_is_answered(rig: Rig, serve: Serve) -> None:
 # Frames
 
 
-async def test_frames_cross_byte_for_byte_both_ways(rig: Rig, serve: Serve) -> None:
+async def test_frames_are_relayed_byte_for_byte_in_both_directions(rig: Rig, serve: Serve) -> None:
     down = [
         encode(TEXT, "grüße".encode()),
         encode(BINARY, b""),
@@ -259,7 +261,7 @@ async def test_frames_right_behind_the_101_arrive(rig: Rig, serve: Serve) -> Non
 
 
 @pytest.mark.parametrize("direction", ["down", "up"])
-async def test_large_messages_cross_unchanged(rig: Rig, serve: Serve, direction: str) -> None:
+async def test_large_messages_are_relayed_unchanged(rig: Rig, serve: Serve, direction: str) -> None:
     dice = random.Random(5)
     messages = [dice.randbytes(size) for size in (1, 8 << 20, 70_000, 3 << 20)]
     got: list[bytes] = []
@@ -311,7 +313,9 @@ async def test_a_slow_reader_loses_nothing(rig: Rig, serve: Serve) -> None:
 
 
 @pytest.mark.parametrize("code", [1000, 1001, 1003, 1011, 1012, 3000, 4000, 4401, 4999])
-async def test_close_codes_cross_unchanged_both_ways(rig: Rig, serve: Serve, code: int) -> None:
+async def test_close_codes_are_relayed_unchanged_in_both_directions(
+    rig: Rig, serve: Serve, code: int
+) -> None:
     async def talk(stream: Stream) -> None:
         stream.send(frames.close(code, "why"))
         await read_frame(stream, PATIENCE_SECONDS)
@@ -332,7 +336,7 @@ async def test_close_codes_cross_unchanged_both_ways(rig: Rig, serve: Serve, cod
     assert bytes(inside.received).endswith(frames.close(code, "bye", mask=MASK))
 
 
-async def test_a_close_without_a_code_crosses(rig: Rig, serve: Serve) -> None:
+async def test_a_close_without_a_code_is_relayed(rig: Rig, serve: Serve) -> None:
     async def talk(stream: Stream) -> None:
         stream.send(encode(CLOSE))
         await listen(stream)
@@ -342,7 +346,7 @@ async def test_a_close_without_a_code_crosses(rig: Rig, serve: Serve) -> None:
     assert (await read_frame(stream)).payload == b""
 
 
-async def test_when_the_app_goes_the_client_is_left(rig: Rig, serve: Serve) -> None:
+async def test_when_the_app_disconnects_the_client_is_closed(rig: Rig, serve: Serve) -> None:
     async def talk(stream: Stream) -> None:
         await read_frame(stream, PATIENCE_SECONDS)
 
@@ -354,7 +358,9 @@ async def test_when_the_app_goes_the_client_is_left(rig: Rig, serve: Serve) -> N
 
 
 @pytest.mark.parametrize("how", ["reset", "close"])
-async def test_when_the_client_goes_the_app_is_left(rig: Rig, serve: Serve, how: str) -> None:
+async def test_when_the_client_disconnects_the_upstream_connection_is_closed(
+    rig: Rig, serve: Serve, how: str
+) -> None:
     app = await serve(websocket(listen))
     session, own = await rig.entered(app)
     stream = await rig.tunnel(session, own[1][1])
@@ -362,7 +368,7 @@ async def test_when_the_client_goes_the_app_is_left(rig: Rig, serve: Serve, how:
     await app.connections[0].until_ended()
 
 
-async def test_an_app_that_hangs_up_on_an_upgrade_is_a_bad_gateway(rig: Rig, serve: Serve) -> None:
+async def test_an_app_that_closes_on_an_upgrade_is_502(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
 
@@ -371,7 +377,7 @@ async def test_an_app_that_hangs_up_on_an_upgrade_is_a_bad_gateway(rig: Rig, ser
     assert one.status == 502
 
 
-async def test_after_a_refused_upgrade_what_follows_is_judged_anew(rig: Rig, serve: Serve) -> None:
+async def test_requests_after_a_refused_upgrade_are_authorized_anew(rig: Rig, serve: Serve) -> None:
     """Bytes that a client sends early for a tunnel must not reach the app in another way."""
     app = await serve(raw_answer(answer("200 OK", body=b"no")))
     session, own = await rig.entered(app)

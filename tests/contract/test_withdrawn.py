@@ -54,7 +54,7 @@ async def test_a_session_that_starts_again_ends_its_tunnels(rig: Rig, serve: Ser
     assert await ended_by(rig, serve, state="starting") == (1012, 503, 0)
 
 
-async def test_another_jobs_program_at_a_withdrawn_address_gets_no_byte(
+async def test_another_jobs_program_at_a_withdrawn_address_receives_no_byte(
     rig: Rig, serve: Serve
 ) -> None:
     first = await serve(websocket())
@@ -81,7 +81,7 @@ async def test_a_session_that_has_expired_ends_its_tunnels(rig: Rig, serve: Serv
     assert await ended_by(rig, serve, expires_at=time.time() - 1) == (4410, 410, 0)
 
 
-async def test_a_session_that_expires_soon_ends_its_tunnels_then(rig: Rig, serve: Serve) -> None:
+async def test_a_shortened_expiry_ends_tunnels_when_it_passes(rig: Rig, serve: Serve) -> None:
     start = time.monotonic()
     with timed(rig.process.pid) as took:
         assert await ended_by(rig, serve, expires_at=time.time() + 1) == (4410, 410, 0)
@@ -102,7 +102,7 @@ async def test_another_target_at_the_same_address_ends_tunnels_and_keeps_grants(
     assert await ended_by(rig, serve, target={"id": "the next pod"}) == (1012, 200, 1)
 
 
-async def test_the_same_target_at_another_state_of_its_route_ends_nothing(
+async def test_a_route_update_with_the_same_target_closes_no_connection(
     rig: Rig, serve: Serve
 ) -> None:
     app = await serve(websocket())
@@ -114,7 +114,7 @@ async def test_the_same_target_at_another_state_of_its_route_ends_nothing(
     await alive(stream)
 
 
-async def test_closing_lets_what_is_open_go_on(rig: Rig, serve: Serve) -> None:
+async def test_a_closing_route_keeps_open_tunnels(rig: Rig, serve: Serve) -> None:
     app = await serve(websocket())
     session, own = await rig.entered(app)
     stream = await rig.tunnel(session, own[1][1])
@@ -125,7 +125,7 @@ async def test_closing_lets_what_is_open_go_on(rig: Rig, serve: Serve) -> None:
     await alive(stream)
 
 
-async def test_closing_lets_an_answer_under_way_go_on(rig: Rig, serve: Serve) -> None:
+async def test_a_closing_route_keeps_a_response_in_progress(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
         stream.send(answer("200 OK", "Content-Length: 10") + b"hello")
@@ -141,7 +141,7 @@ async def test_closing_lets_an_answer_under_way_go_on(rig: Rig, serve: Serve) ->
 
 
 @pytest.mark.parametrize("head_sent", [False, True])
-async def test_another_target_ends_requests_under_way(
+async def test_a_changed_target_ends_requests_in_progress(
     rig: Rig, serve: Serve, head_sent: bool
 ) -> None:
     async def script(app: App, stream: Stream) -> None:
@@ -168,7 +168,7 @@ async def test_another_target_ends_requests_under_way(
     await app.connections[0].until_ended(0.8)
 
 
-async def test_another_address_is_used_at_once(rig: Rig, serve: Serve) -> None:
+async def test_a_changed_address_is_used_for_the_next_request(rig: Rig, serve: Serve) -> None:
     old, new = await serve(), await serve()
     session, own = await rig.entered(old)
     assert (await rig.get(session, fields=own)).status == 200
@@ -181,9 +181,7 @@ async def test_another_address_is_used_at_once(rig: Rig, serve: Serve) -> None:
 # max_age
 
 
-async def test_a_tunnel_ends_with_its_grant_and_pings_do_not_prolong_it(
-    rig: Rig, serve: Serve
-) -> None:
+async def test_a_tunnel_ends_with_its_grant_despite_pings(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(websocket(echo)))
     # The token was issued 30 s ago; the grant's time counts from then.
     cookie = await rig.opened(session, iat=int(time.time()) - 30, max_age=32)
@@ -209,7 +207,7 @@ async def test_a_bearers_tunnel_ends_with_max_age(rig: Rig, serve: Serve) -> Non
     assert (await last_frame(stream)).code == 4401
 
 
-async def test_an_answer_under_way_ends_with_its_grant(rig: Rig, serve: Serve) -> None:
+async def test_a_response_in_progress_ends_with_its_grant(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
         stream.send(answer("200 OK", "Content-Length: 10") + b"hello")
@@ -223,7 +221,7 @@ async def test_an_answer_under_way_ends_with_its_grant(rig: Rig, serve: Serve) -
     await stream.until_ended(3.0)
 
 
-async def test_opening_again_prolongs_nothing_that_is_open(rig: Rig, serve: Serve) -> None:
+async def test_opening_again_does_not_extend_open_connections(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(websocket(listen)))
     first = await rig.opened(session, max_age=2)
     stream = await rig.tunnel(session, first)

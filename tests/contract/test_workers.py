@@ -128,7 +128,7 @@ async def test_connections_are_spread_and_a_revocation_ends_them_on_every_worker
     assert other.sid != session.sid
 
 
-async def test_many_connections_are_shared_out(rig: Rig, serve: Serve) -> None:
+async def test_many_connections_are_balanced_over_workers(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(websocket()))
     cookie = await rig.opened(session)
     for _ in range(60):
@@ -137,14 +137,14 @@ async def test_many_connections_are_shared_out(rig: Rig, serve: Serve) -> None:
     assert found[0] >= 18, found
 
 
-async def test_of_many_tries_across_workers_one_opens(rig: Rig) -> None:
+async def test_one_of_many_attempts_across_workers_opens(rig: Rig) -> None:
     session = await rig.session()
     token = rig.token(session)
     tries = await asyncio.gather(*(rig.post_open(session, token) for _ in range(16)))
     assert sorted(one.status for one in tries) == [303] + [401] * 15
 
 
-async def test_counters_are_sums_and_processes_one(rig: Rig, serve: Serve) -> None:
+async def test_metrics_are_summed_over_workers(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     cookie = await rig.opened(session)
     before = await metric(rig, 'fumarole_gateway_requests_total{class="2xx",from="app"}')
@@ -166,7 +166,9 @@ async def test_all_workers_hold_the_same_table(rig: Rig) -> None:
     assert {one["seq"] for one in told["workers"]} == {told["seq"]}
 
 
-async def test_a_new_epoch_reaches_every_worker_without_a_refusal(rig: Rig, serve: Serve) -> None:
+async def test_a_new_epoch_reaches_every_worker_without_refused_requests(
+    rig: Rig, serve: Serve
+) -> None:
     session = await rig.session(await serve())
     cookie = await rig.opened(session)
     ending = await rig.session()
@@ -181,7 +183,7 @@ async def test_a_new_epoch_reaches_every_worker_without_a_refusal(rig: Rig, serv
     assert {one["hash"] for one in told["workers"]} == {told["hash"]}
 
 
-async def test_it_is_told_why_a_host_is_not_served(rig: Rig, serve: Serve) -> None:
+async def test_debug_routes_states_why_a_host_is_not_served(rig: Rig, serve: Serve) -> None:
     app = await serve()
     shared = f"link.{rig.url.hostname}"
     hosts = {
@@ -214,7 +216,7 @@ async def with_tunnels(rig: Rig, app: App) -> tuple[Session, str, list[Stream]]:
     return session, cookie, await tunnels_on_each(rig, session, cookie)
 
 
-async def test_a_worker_that_dies_is_started_anew_with_the_whole_table(
+async def test_a_dead_worker_is_restarted_with_the_whole_table(
     tmp_path: Path, serve: Serve
 ) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
@@ -250,7 +252,7 @@ async def test_a_worker_that_dies_is_started_anew_with_the_whole_table(
 
 
 @pytest.mark.parametrize("events", [1, 300])
-async def test_a_worker_that_does_not_move_holds_nobody_up_and_is_replaced(
+async def test_a_stalled_worker_is_replaced_without_delaying_clients(
     tmp_path: Path, serve: Serve, events: int
 ) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
@@ -291,7 +293,7 @@ async def _closed(tunnel: Stream, seconds: float = 1.0) -> bool:
     return True
 
 
-async def test_without_the_supervisor_no_worker_stays(tmp_path: Path, serve: Serve) -> None:
+async def test_workers_exit_when_the_supervisor_dies(tmp_path: Path, serve: Serve) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
         await with_tunnels(rig, await serve(websocket()))
         family = family_of(rig)
@@ -302,7 +304,7 @@ async def test_without_the_supervisor_no_worker_stays(tmp_path: Path, serve: Ser
         await until_gone(family, 5.0)
 
 
-async def test_without_the_fork_server_the_gateway_ends_as_failed(tmp_path: Path) -> None:
+async def test_the_gateway_fails_when_the_fork_server_dies(tmp_path: Path) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
         family = family_of(rig)
         workers = {one["pid"] for one in await workers_of(rig)}
@@ -312,7 +314,7 @@ async def test_without_the_fork_server_the_gateway_ends_as_failed(tmp_path: Path
         await until_gone(family, 5.0)
 
 
-async def test_told_to_end_all_workers_drain(tmp_path: Path, serve: Serve) -> None:
+async def test_on_sigterm_all_workers_drain(tmp_path: Path, serve: Serve) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2", "DRAIN_SECONDS": "3"}) as rig:
         _, _, tunnels = await with_tunnels(rig, await serve(websocket()))
         family = family_of(rig)
@@ -327,7 +329,7 @@ async def test_told_to_end_all_workers_drain(tmp_path: Path, serve: Serve) -> No
             await rig.connect()
 
 
-async def test_a_second_signal_ends_all_at_once(tmp_path: Path, serve: Serve) -> None:
+async def test_a_second_signal_ends_all_workers_at_once(tmp_path: Path, serve: Serve) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2", "DRAIN_SECONDS": "60"}) as rig:
         await with_tunnels(rig, await serve(websocket()))
         family = family_of(rig)
@@ -338,7 +340,7 @@ async def test_a_second_signal_ends_all_at_once(tmp_path: Path, serve: Serve) ->
         assert await until_gone(family, 2.0) < 2.0
 
 
-async def test_one_worker_is_one_process(rig: Rig, tmp_path: Path) -> None:
+async def test_a_single_worker_runs_in_one_process(rig: Rig, tmp_path: Path) -> None:
     async with running_rig(tmp_path) as alone:
         assert family_of(alone) == {alone.process.pid}
         assert "workers" not in await alone.debug()
@@ -359,7 +361,7 @@ async def test_with_a_lost_bus_every_worker_ends_its_sessions(tmp_path: Path, se
         await rig.settled()
 
 
-async def test_without_redis_at_the_start_everybody_is_told_so_and_later_all_workers_serve(
+async def test_workers_started_without_redis_respond_503_and_serve_once_it_is_there(
     tmp_path: Path, serve: Serve
 ) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2"}, start=False) as rig:
@@ -379,7 +381,7 @@ async def test_without_redis_at_the_start_everybody_is_told_so_and_later_all_wor
         assert (await rig.get(session)).status == 401
 
 
-async def test_a_worker_started_without_redis_leaves_browsers_to_those_that_know_the_routes(
+async def test_a_worker_started_without_redis_accepts_no_connections(
     tmp_path: Path, serve: Serve
 ) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
@@ -405,7 +407,7 @@ async def test_a_worker_started_without_redis_leaves_browsers_to_those_that_know
         assert found["hash"] == other["hash"]
 
 
-async def test_a_gateway_that_was_stopped_serves_nothing_that_was_withdrawn_meanwhile(
+async def test_a_suspended_gateway_serves_no_route_withdrawn_meanwhile(
     tmp_path: Path, serve: Serve
 ) -> None:
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:

@@ -66,7 +66,7 @@ async def test_an_upgrade_crosses_in_canonical_form() -> None:
         )
 
 
-async def test_no_101_comes_before_the_apps_own() -> None:
+async def test_no_101_is_sent_before_the_101_of_the_app() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(upgrade())
         assert await browser.silent()
@@ -74,7 +74,7 @@ async def test_no_101_comes_before_the_apps_own() -> None:
         assert status_of(await browser.head()) == 101
 
 
-async def test_an_app_that_refuses_the_upgrade_has_its_answer_relayed() -> None:
+async def test_the_response_of_an_app_that_refuses_the_upgrade_is_relayed() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(upgrade())
         app.send(answer(b"no", status="403 Forbidden"))

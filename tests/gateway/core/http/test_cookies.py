@@ -44,7 +44,7 @@ pairs = st.binary(max_size=12).filter(lambda pair: b";" not in pair and b"fumaro
 
 
 @given(st.lists(pairs, max_size=6), st.integers(0, 6))
-def test_the_apps_cookies_cross_byte_for_byte(theirs: list[bytes], at: int) -> None:
+def test_the_apps_cookies_are_forwarded_byte_for_byte(theirs: list[bytes], at: int) -> None:
     plain = b";".join(theirs)
     assert cut_cookie(plain, OURS) == (plain, [])
     mixed = b";".join([*theirs[:at], b" __Host-fumarole=x", *theirs[at:]])

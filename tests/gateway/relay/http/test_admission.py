@@ -258,7 +258,7 @@ async def test_all_others_get_404_at_once_for_an_unknown_host(credential: str | 
         assert r.world.repairs == 0
 
 
-async def test_a_host_that_two_routes_name_is_served_by_neither() -> None:
+async def test_a_host_claimed_by_two_routes_is_not_served() -> None:
     async with rig() as r:
         hosts = [f"{OTHER_SID}.{BASE}", "demo.example.org"]
         r.world.upsert(route(r.app.port, sid=OTHER_SID, hosts=hosts, public=True))

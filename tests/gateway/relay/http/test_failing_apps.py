@@ -18,7 +18,7 @@ from tests.gateway.relay.harness import (
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])
-async def test_a_safe_request_on_a_stale_connection_is_sent_once_more(method: str) -> None:
+async def test_a_safe_request_on_a_stale_connection_is_retried_once(method: str) -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
