@@ -346,10 +346,22 @@ _PLAIN_OPTIONS: Final = frozenset({b"close"} | HOP_BY_HOP) - {b"transfer-encodin
 def check_consistency(start: StartLine, fields: Fields) -> None:
     """Refuse a start line and fields that contradict each other.
 
+    RFC 9112, section 3.2.2, has a server ignore ``Host`` beside a target in absolute-form. A proxy
+    in front may have routed by it, so another host is refused. The default port of the target's
+    scheme may be omitted on either side (RFC 9110, section 4.2.3).
+
     Raises:
         HeadRefused: ``bad_request``.
     """
     if start.minor == 0 and fields.chunked:
         raise HeadRefused("bad_request")
-    if start.authority is not None and start.authority.lower() != fields.host.lower().encode():
+    if start.authority is None:
+        return
+    authority, host = start.authority, fields.host.lower().encode()
+    if _without_port(authority, start.default_port) != _without_port(host, start.default_port):
         raise HeadRefused("bad_request")
+
+
+def _without_port(authority: bytes, default: bytes) -> bytes:
+    """Return *authority* without an empty port, or without the *default* port."""
+    return authority[:-1] if authority.endswith(b":") else authority.removesuffix(default)

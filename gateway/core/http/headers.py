@@ -99,13 +99,13 @@ def page_head(start: StartLine, fields: Fields, end_to_end: bytes) -> bytes:
 
     It contains only the fields that pages read, so that aiohttp has nothing to refuse with an error
     text of its own (such as a repeated field). The gateway's credentials are left out: the page
-    gets the decision instead. An HTTP/1.0 client is sent no 100 (RFC 9110, section 10.1.1).
+    gets the decision instead.
     """
     lines = [b"%b %b HTTP/1.1\r\nHost: " % (start.method, start.target)]
     lines += [fields.host.encode("ascii"), b"\r\n", *_OF_PAGES.findall(end_to_end)]
     if types := _TYPE.findall(end_to_end):
         lines.append(b"Content-Type: %b\r\n" % b", ".join(types))
-    if start.minor and _EXPECTS.search(end_to_end):
+    if _EXPECTS.search(end_to_end):
         lines.append(b"Expect: 100-continue\r\n")
     return b"".join((*lines, framing_field(fields), b"Connection: close\r\n\r\n"))
 

@@ -43,7 +43,8 @@ _START_WITH_PATH = re.compile(
     rb"(" + TOKEN + rb") (/[!\"$-\[\]-~]{0,%d}) HTTP/1\.([01])\r\n" % (MAX_TARGET_BYTES - 1)
 )
 """The usual start line: a target in origin-form, within the length limit."""
-_ABSOLUTE = re.compile(rb"https?://([^/?]*)(.*)", re.IGNORECASE)
+_ABSOLUTE = re.compile(rb"(https?)://([^/?]*)(.*)", re.IGNORECASE)
+_DEFAULT_PORTS: Final = {b"http": b":80", b"https": b":443"}
 
 _COOKIE_LINE = re.compile(rb"(?<=\n)cookie:[^\n]*\n?", re.IGNORECASE)
 _LOOK_AGAIN_BITS: Final = 14
@@ -71,12 +72,17 @@ class HeadRefused(Exception):
 
 
 class StartLine(msgspec.Struct, eq=False, gc=False):
-    """A start line in canonical parts; ``target`` is in origin-form."""
+    """A start line in canonical parts; ``target`` is in origin-form.
+
+    ``authority`` is that of a target in absolute-form, in lower case; ``default_port`` is that of
+    its scheme, with the colon.
+    """
 
     method: bytes
     target: bytes
     minor: int
     authority: bytes | None
+    default_port: bytes = b""
 
 
 def find_end(buffer: bytes, seen: int = 0) -> int:
@@ -185,8 +191,14 @@ def _absolute(method: bytes, target: bytes, minor: int) -> StartLine:
     match = _ABSOLUTE.fullmatch(target)
     if match is None:
         raise HeadRefused("bad_request")
-    authority, path = match.groups()
-    return StartLine(method, path if path[:1] == b"/" else b"/" + path, minor, authority)
+    scheme, authority, path = match.groups()
+    return StartLine(
+        method,
+        path if path[:1] == b"/" else b"/" + path,
+        minor,
+        authority.lower(),
+        _DEFAULT_PORTS[scheme.lower()],
+    )
 
 
 def split_fields(section: bytes) -> list[tuple[bytes, bytes]]:

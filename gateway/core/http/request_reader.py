@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 from gateway.core.http.fields import (
@@ -25,6 +26,7 @@ from gateway.core.http.upgrade import is_valid_upgrade
 
 MAX_EMPTY_LINES: Final = 8
 """Empty lines before a request line: some clients send one after a body."""
+_EXPECT: Final = re.compile(rb"^expect:[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
 
 
 class RequestReader:
@@ -156,6 +158,9 @@ class RequestReader:
         self.fields, self.end_to_end, self._empty_lines = fields, end_to_end, 0
         if start.minor == 0 or start.authority is not None:
             check_consistency(start, fields)
+        if start.minor == 0:
+            # An HTTP/1.0 client waits for no 100 (RFC 9110, section 10.1.1).
+            self.end_to_end = _EXPECT.sub(b"", end_to_end)
         if fields.websocket and not is_valid_upgrade(start, fields):
             raise HeadRefused("bad_upgrade")
         self.start = start

@@ -105,6 +105,14 @@ def test_another_target_ends_a_passage_even_at_the_same_address(state: str) -> N
     assert access_right.route.target.id == "pod1"
 
 
+def test_the_same_target_at_a_new_address_ends_nothing() -> None:
+    access_right = passage_of(table_of(route(1)))
+    moved = table_of(route(80, target={"host": "10.9.8.7"}))
+    assert check_access(access_right, moved, NOW) is None
+    assert access_right.route.target is not None
+    assert access_right.route.target.host == "10.9.8.7"
+
+
 @pytest.mark.parametrize(
     ("before", "after", "ending"),
     [("both", "none", NEW_TARGET), ("in", "both", NEW_TARGET), ("out", "out", None)],

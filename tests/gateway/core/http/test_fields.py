@@ -166,9 +166,37 @@ def test_start_line_and_fields_must_fit() -> None:
     fields = read()
     check_consistency(read_start_line(b"GET http://A.Example/x HTTP/1.1"), fields)
     with pytest.raises(HeadRefused):
-        check_consistency(read_start_line(b"GET http://a.example:80/x HTTP/1.1"), fields)
+        check_consistency(read_start_line(b"GET http://b.example/x HTTP/1.1"), fields)
     with pytest.raises(HeadRefused):
         check_consistency(read_start_line(b"POST / HTTP/1.0"), read("Transfer-Encoding: chunked"))
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "fits"),
+    [
+        ("https://a.example", "a.example:443", True),
+        ("https://a.example:443/x", "A.example", True),
+        ("HTTP://A.example:80/", "a.example:", True),
+        ("http://a.example:/", "a.example:80", True),
+        ("https://a.example:8443/", "a.example:8443", True),
+        ("https://a.example", "a.example:80", False),
+        ("http://a.example", "a.example:443", False),
+        ("https://a.example:8443", "a.example", False),
+        ("https://a.example:443:", "a.example", False),
+        ("https://u@a.example", "a.example", False),
+        ("https://", "a.example", False),
+    ],
+)
+def test_the_default_port_may_be_omitted_in_target_or_host(
+    target: str, host: str, fits: bool
+) -> None:
+    start = read_start_line(f"GET {target} HTTP/1.1".encode())
+    fields = read(host=f"Host: {host}")
+    if fits:
+        check_consistency(start, fields)
+    else:
+        with pytest.raises(HeadRefused):
+            check_consistency(start, fields)
 
 
 def test_hostile_names_are_not_remembered_without_bound() -> None:

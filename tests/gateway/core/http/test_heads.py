@@ -113,7 +113,7 @@ def test_a_target_holds_only_visible_ascii_without_hash_and_backslash(text: str)
     ("target", "authority", "path"),
     [
         (b"http://a.b:1/c?d", b"a.b:1", b"/c?d"),
-        (b"HTTPS://a", b"a", b"/"),
+        (b"HTTPS://A", b"a", b"/"),
         (b"http://a?b", b"a", b"/?b"),
         (b"http://a//b", b"a", b"//b"),
     ],

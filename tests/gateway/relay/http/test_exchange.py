@@ -242,6 +242,14 @@ async def test_expect_and_interim_answers_are_relayed() -> None:
         assert (await browser.answer())[1] == b"ok"
 
 
+async def test_an_http_1_0_client_expects_no_100() -> None:
+    async with rig() as r:
+        raw = request("/", FROM_HERE, "expect: 100-continue", "Content-Length: 5", method="POST")
+        _, _, head = await r.joined(raw.replace(b"HTTP/1.1", b"HTTP/1.0") + b"hello")
+        assert b"expect" not in head.lower()
+        assert b"Content-Length: 5\r\n" in head
+
+
 async def test_interim_answers_without_end_are_refused() -> None:
     async with rig(limits=Limits(interim_responses=3)) as r:
         browser, app, _ = await r.joined(request())
