@@ -1,51 +1,118 @@
-"""Tests that a store of b9911c7 is migrated in place, with every row and column kept."""
+"""Tests that a store of b9911c7 is migrated in place, with every row and column kept.
+
+It has the schema of 0.1.0 (0005), with which all migrations begin.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from alembic import command
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 
+from controller.store import tables
 from controller.store.database import Store
+from controller.store.migrations import (
+    OLDEST_READER,
+    SCHEMA_TABLE,
+    VERSION_TABLES,
+    make_config,
+)
 from tests.controller.postgres import Postgres
 from tests.recorded.names import recorded
 from tests.recorded.opening import restore_postgres, restore_sqlite
 from tests.recorded.recording import Recording
 
 
-@pytest.mark.parametrize(
-    "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgres"))]
-)
-async def test_no_row_and_no_column_is_lost(
-    kind: str, tmp_path: Path, request: pytest.FixtureRequest
-) -> None:
-    recording = Recording.read(kind)
-    if kind == "postgresql":
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgres"))])
+async def store(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Store]:
+    recording = Recording.read(request.param)
+    if request.param == "postgresql":
         server: Postgres = request.getfixturevalue("postgres")
         url = await asyncio.to_thread(restore_postgres, recording, server)
     else:
         url = restore_sqlite(recording, tmp_path / "store.db")
     store = Store(url)
-    try:
-        before = await rows_of(store)
-        assert before["jobs"]
-        assert all(before[name] for name in recorded("columns")), before
-        await store.open()
-        await store.open()  # a second time changes nothing
-        after = await rows_of(store)
-        for name, columns in recorded("columns").items():
-            assert len(after[name]) == len(before[name])
-            kept = [{key: row[key] for key in columns} for row in after[name]]
-            assert kept == before[name], name
-        async with store.read() as transaction:
-            # b9911c7 reads its own schema version, so a rollback to it is possible.
-            version = await transaction.scalar(sa.text("SELECT version_num FROM alembic_version"))
-        assert version == "0005"
-    finally:
-        await store.close()
+    yield store
+    await store.close()
+
+
+async def test_no_row_and_no_column_is_lost(store: Store) -> None:
+    before = await rows_of(store)
+    assert before["jobs"]
+    assert all(before[name] for name in recorded("columns")), before
+    await store.open()
+    await store.open()  # a second time changes nothing
+    after = await rows_of(store)
+    for name, columns in recorded("columns").items():
+        assert len(after[name]) == len(before[name])
+        kept = [{key: row[key] for key in columns} for row in after[name]]
+        assert kept == before[name], name
+    async with store.read() as transaction:
+        # b9911c7 reads its own schema version, so a rollback to it is possible.
+        version = await transaction.scalar(sa.text("SELECT version_num FROM alembic_version"))
+    assert version == "0005"
+
+
+async def test_the_migrations_make_exactly_the_tables_of_a_new_store(store: Store) -> None:
+    def differences(connection: sa.Connection) -> list[object]:
+        def ours(_object: object, name: str | None, *_: object) -> bool:
+            return name != SCHEMA_TABLE
+
+        context = MigrationContext.configure(connection, opts={"include_object": ours})
+        return list(compare_metadata(context, tables.metadata))
+
+    async with store.read() as transaction:
+        assert await transaction.run_sync(differences)
+    await store.open()
+    async with store.read() as transaction:
+        assert await transaction.run_sync(differences) == []
+
+
+async def test_migrations_only_add_so_that_the_version_before_goes_on_beside_them(
+    store: Store,
+) -> None:
+    async with store.write() as transaction:
+        await transaction.run_sync(_each_adds_only)
+
+
+def _each_adds_only(connection: sa.Connection) -> None:
+    config = make_config(connection)
+    before = _shape(connection)
+    scripts = ScriptDirectory.from_config(config)
+    position = MigrationContext.configure(connection, opts={"version_table": SCHEMA_TABLE})
+    position.stamp(scripts, OLDEST_READER)
+    later = list(scripts.walk_revisions(OLDEST_READER, "head"))[:-1]
+    assert later
+    for script in reversed(later):
+        command.upgrade(config, script.revision)
+        after = _shape(connection)
+        for table, columns in before.items():
+            assert columns.items() <= after[table].items(), (script.revision, table)
+            for name in after[table].keys() - columns.keys():
+                # The previous version inserts rows without this column.
+                assert after[table][name][1], (script.revision, table, name)
+        before = after
+
+
+def _shape(connection: sa.Connection) -> dict[str, dict[str, tuple[str, bool]]]:
+    """Return each table's columns: their types, and whether a row may omit them."""
+    looked = sa.inspect(connection)
+    return {
+        table: {
+            one["name"]: (str(one["type"]), one["nullable"] or one["default"] is not None)
+            for one in looked.get_columns(table)
+        }
+        for table in looked.get_table_names()
+        if table not in VERSION_TABLES
+    }
 
 
 async def rows_of(store: Store) -> dict[str, list[dict[str, object]]]:

@@ -1,5 +1,8 @@
 """Migrations to this version's schema. They run at every start, within one transaction.
 
+A new database gets the current tables at once. An existing one is at least of 0.1.0, whose schema
+is 0005: older ones were never released, and have no migrations.
+
 Migrations only add (from 0006 on; a test checks this), so that an older version can run beside a
 newer schema, during an upgrade and after a rollback. A rollback may go back one release, however
 many migrations that is. So a database stores two versions:
@@ -27,10 +30,19 @@ from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
 
+from controller.store import tables
+
 _FOLDER: Final = Path(__file__).parent
 SCHEMA_TABLE: Final = "schema_version"
 VERSION_TABLES: Final = (SCHEMA_TABLE, "alembic_version")
 OLDEST_READER: Final = "0005"
+_COUNTERS: Final = (
+    "updates",
+    "updates_forgotten",
+    "usage",
+    "usage_forgotten",
+    "usage_acknowledged",
+)
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +52,11 @@ class SchemaTooNew(ValueError):
 
 
 def migrate(connection: sa.Connection) -> None:
-    """Apply the missing migrations within the transaction of *connection*.
+    """Create the tables, or apply the missing migrations, in the transaction of *connection*.
 
     Raises:
         SchemaTooNew: If a later version's schema excludes this version.
+        ValueError: If the schema is older than that of any release.
     """
     # Alembic logs at every start that there is nothing to do.
     logging.getLogger("alembic").setLevel(logging.WARNING)
@@ -53,6 +66,13 @@ def migrate(connection: sa.Connection) -> None:
     position = MigrationContext.configure(connection, opts={"version_table": SCHEMA_TABLE})
     readers = MigrationContext.configure(connection)
     current, oldest = position.get_current_revision(), readers.get_current_revision()
+    if oldest is None and current is None:
+        _create_tables(connection)
+        position.stamp(scripts, head)
+        readers.stamp(scripts, OLDEST_READER)
+        return
+    if oldest is not None and oldest < OLDEST_READER:
+        raise ValueError(f"the store's schema is {oldest}, older than that of any release")
     if oldest is not None and oldest not in known:
         # Versions without schema_version wrote their own schema here; the next one only adds.
         if current not in known | {None} or not _is_next(oldest, head):
@@ -68,8 +88,19 @@ def migrate(connection: sa.Connection) -> None:
         return
     if current != head:
         command.upgrade(make_config(connection), "head")
-    if oldest is None or oldest < OLDEST_READER:
+    if oldest is None:
         readers.stamp(scripts, OLDEST_READER)
+
+
+def _create_tables(connection: sa.Connection) -> None:
+    """Create all tables, and the rows that exist once."""
+    tables.metadata.create_all(connection, checkfirst=False)
+    leadership = {"id": 1, "term": 0, "holder": "", "seen_at": 0.0}
+    connection.execute(sa.insert(tables.leadership).values(leadership))
+    maintenance = {"id": 1, "mode": "running", "since": 0.0}
+    connection.execute(sa.insert(tables.maintenance).values(maintenance))
+    counters = [{"name": name, "value": 0} for name in _COUNTERS]
+    connection.execute(sa.insert(tables.counters), counters)
 
 
 def _is_next(schema: str, head: str) -> bool:

@@ -17,23 +17,7 @@ from controller.store.instance import (
     read_store_metadata,
     refresh_leadership,
 )
-from controller.store.migrations import SCHEMA_TABLE
 from tests.controller.postgres import Postgres
-
-
-async def test_the_migrations_make_exactly_the_tables_of_the_code(store: Store) -> None:
-    from alembic.autogenerate import compare_metadata
-    from alembic.migration import MigrationContext
-
-    def differences(connection: sa.Connection) -> list[object]:
-        def ours(_object: object, name: str | None, *_: object) -> bool:
-            return name != SCHEMA_TABLE
-
-        context = MigrationContext.configure(connection, opts={"include_object": ours})
-        return list(compare_metadata(context, tables.metadata))
-
-    async with store.read() as transaction:
-        assert await transaction.run_sync(differences) == []
 
 
 async def test_two_processes_can_open_a_new_store_at_the_same_time(empty_url: str) -> None:
