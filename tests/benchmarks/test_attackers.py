@@ -24,7 +24,7 @@ def cost(turn: float, p95: float = 1.0, wrong: int = 0) -> Cost:
     return Cost(attacker="x", turn=turn, core=0.5, quiet_p95=1.0, p95=p95, slowest=2.0, wrong=wrong)
 
 
-def test_the_longest_turn_is_the_least_bound_that_none_exceeded() -> None:
+def test_the_longest_turn_is_the_smallest_bucket_that_holds_all() -> None:
     before = histogram(_0_001=5, _0_005=6, _0_01=7, inf=7)
     after = histogram(_0_001=9, _0_005=12, _0_01=13, inf=13)
     assert longest_turn(before, after) == pytest.approx(5.0)
@@ -33,12 +33,12 @@ def test_the_longest_turn_is_the_least_bound_that_none_exceeded() -> None:
     assert longest_turn({}, {"another": 1.0}) == 0.0
 
 
-def test_medians_are_of_each_figure_and_wrong_answers_add_up() -> None:
+def test_medians_are_taken_per_figure_and_wrong_responses_are_summed() -> None:
     found = median_of([cost(1.0, 9.0, 1), cost(5.0, 2.0), cost(2.5, 3.0, 2)])
     assert (found.turn, found.p95, found.wrong) == (2.5, 3.0, 3)
 
 
-def test_a_turn_beyond_the_histogram_has_no_number() -> None:
+def test_a_turn_beyond_the_histogram_has_no_value() -> None:
     assert json.loads(to_json([cost(float("inf"))]))[0]["turn"] is None
 
 

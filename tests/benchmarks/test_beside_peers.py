@@ -15,7 +15,7 @@ PORTS = {"honest": 10_001, "attacked": 10_002, "port": 10_003}
 
 
 @pytest.mark.parametrize("name", ["nginx", "haproxy", "envoy"])
-def test_a_peer_leads_the_attacked_host_to_another_app_than_all_others(
+def test_the_configuration_of_a_peer_names_the_attacked_host_and_all_ports(
     tmp_path: Path, name: str
 ) -> None:
     programs = Programs(found={name: f"/usr/sbin/{name}"})
@@ -28,5 +28,5 @@ def test_a_peer_leads_the_attacked_host_to_another_app_than_all_others(
     assert "{{" not in text
 
 
-def test_every_attacker_of_peers_is_one_of_ours() -> None:
+def test_every_attack_on_peers_exists_for_the_gateway() -> None:
     assert set(beside_peers.NAMES) <= set(ATTACKERS)

@@ -22,7 +22,7 @@ async def test_every_handshake_ends_as_a_tunnel() -> None:
     assert len(bench.path.parts.live) == 0
 
 
-async def test_what_is_measured_takes_time() -> None:
+async def test_a_measured_cost_is_positive() -> None:
     async def work(times: int) -> None:
         for _ in range(times * 100):
             pass

@@ -42,7 +42,7 @@ def model() -> tuple[dict[str, Any], list[dict[str, Any]]]:
     return job, pods
 
 
-def test_copies_are_whole_jobs_of_their_own() -> None:
+def test_copies_of_a_job_have_unique_names_and_uids() -> None:
     copies = Copies(*model(), 3)
     assert (copies.count(VCJOBS.plural), copies.count(PODS.plural)) == (3, 6)
     assert copies.shows(path_of(PODS))
@@ -59,7 +59,7 @@ def test_copies_are_whole_jobs_of_their_own() -> None:
     assert json.loads(copies.text(PODS.plural, 3, "9"))["metadata"]["resourceVersion"] == "9"
 
 
-def test_a_pod_says_who_manages_which_of_its_fields() -> None:
+def test_a_generated_pod_has_managed_fields() -> None:
     pod = json.loads(Copies(*model(), 1).text(PODS.plural, 0))
     managed = {one["manager"]: one["fieldsV1"] for one in pod["metadata"]["managedFields"]}
     container = managed["vc-controller-manager"]["f:spec"]["f:containers"]['k:{"name":"job"}']
@@ -67,7 +67,7 @@ def test_a_pod_says_who_manages_which_of_its_fields() -> None:
     assert "f:containerStatuses" in managed["kubelet"]["f:status"]
 
 
-def test_notes_say_when_and_for_how_long(tmp_path: Path) -> None:
+def test_notes_hold_time_and_duration(tmp_path: Path) -> None:
     reading = Reading(tmp_path / "notes")
     reading.update()
     with reading.path.open("a") as file:
@@ -83,7 +83,7 @@ def test_notes_say_when_and_for_how_long(tmp_path: Path) -> None:
     assert part_of(None) == "event loop and libraries"
 
 
-def test_what_was_found_becomes_a_table_bars_and_amounts() -> None:
+def test_results_are_rendered_as_table_bars_and_amounts() -> None:
     found: dict[str, Any] = {name: 1.0 for _, name, *_ in report._ROWS}
     found |= {"jobs": 10_000, "pods": 50_000, "pod_bytes": 12_000, "parts": {"store": 0.5}}
     found["standby_stall_ms"] = 120.0

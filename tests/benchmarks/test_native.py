@@ -51,7 +51,7 @@ async def loaded(
         ("handshake", socket_head(ADA, "/echo"), 0),
     ],
 )
-async def test_what_is_asked_for_comes_and_is_counted(
+async def test_responses_are_received_and_counted(
     native: dict[str, Path], tmp_path: Path, backend: Backend, work: str, head: bytes, size: int
 ) -> None:
     result = await loaded(native, tmp_path, work, backend.port, head, size)
@@ -86,7 +86,7 @@ async def websocket_to(port: int) -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize("work", ["rfb", "pointer"])
-async def test_the_pixels_of_a_desktop_come_and_are_counted(
+async def test_the_pixels_of_a_desktop_are_received_and_counted(
     native: dict[str, Path], tmp_path: Path, backend: Backend, work: str
 ) -> None:
     async with websocket_to(backend.rfb_port) as port:
@@ -97,7 +97,7 @@ async def test_the_pixels_of_a_desktop_come_and_are_counted(
     assert 0 < result.p50 <= result.p99 <= result.p999
 
 
-async def test_an_upload_that_is_not_the_pattern_is_refused(backend: Backend) -> None:
+async def test_an_upload_that_differs_from_the_pattern_is_refused(backend: Backend) -> None:
     reader, writer = await asyncio.open_connection("127.0.0.1", backend.port)
     writer.write(b"PUT /sink HTTP/1.1\r\nContent-Length: 5\r\n\r\nhello")
     assert await reader.readline() == b"HTTP/1.1 400 Bad Request\r\n"
@@ -114,7 +114,7 @@ async def test_an_upload_that_is_not_the_pattern_is_refused(backend: Backend) ->
     ],
     ids=["bytes", "length", "status", "end"],
 )
-async def test_a_wrong_answer_is_an_error(
+async def test_a_wrong_response_is_an_error(
     native: dict[str, Path], tmp_path: Path, answer: bytes
 ) -> None:
     async def say(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -134,7 +134,7 @@ async def test_a_wrong_answer_is_an_error(
 
 
 @pytest.mark.parametrize("varied", [False, True])
-def test_a_browser_sends_thirteen_fields(varied: bool) -> None:
+def test_the_simulated_browser_sends_thirteen_fields(varied: bool) -> None:
     head = get_head(ADA, "/x", varied=varied)
     assert head.count(b"\r\n") - 2 == 13
     assert head.count(b"@@@@@@@@") == (3 if varied else 1)

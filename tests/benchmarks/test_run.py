@@ -41,7 +41,7 @@ TINY = Plan(
 @pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.needs("cc")
-async def test_a_run_without_peers_measures_what_is_there(tmp_path: Path) -> None:
+async def test_a_run_without_peers_measures_the_gateway(tmp_path: Path) -> None:
     programs = Programs(found={"python": sys.executable}, missing={"nginx": "no network"})
     run = Run(TINY, programs, build(tmp_path), tmp_path)
     await run.all()
@@ -60,13 +60,13 @@ async def test_a_run_without_peers_measures_what_is_there(tmp_path: Path) -> Non
     assert "without nginx: no network" in page
 
 
-def test_a_program_that_cannot_be_had_is_told_and_not_fatal(tmp_path: Path) -> None:
+def test_an_unavailable_peer_is_reported_and_not_fatal(tmp_path: Path) -> None:
     run = Run(TINY, Programs(found={"python": sys.executable}), {}, tmp_path)
     assert {peer.program for peer in run._present()} == {"python"}
     assert run.results.missing["envoy"] == "not found"
 
 
-async def test_a_run_that_is_late_leaves_out_what_it_has_not_begun(tmp_path: Path) -> None:
+async def test_a_late_run_skips_works_that_have_not_begun(tmp_path: Path) -> None:
     plan = replace(TINY, enough_seconds=0.0, rounds=2)
     run = Run(plan, Programs(found={"python": sys.executable}), {}, tmp_path)
     await run._measure_works([])

@@ -7,12 +7,12 @@ import json
 from benchmarks.sizing import BEGIN, END, OWN, PAGE, RESULTS, cores, gateway_mib, make_table
 
 
-def test_the_page_holds_what_the_results_say() -> None:
+def test_the_page_shows_the_results() -> None:
     table = make_table(json.loads(RESULTS.read_text()), json.loads(OWN.read_text()))
     assert f"{BEGIN}\n\n{table}\n\n{END}" in PAGE.read_text()
 
 
-def test_needs_grow_with_the_sessions_and_with_what_each_costs() -> None:
+def test_needs_grow_with_sessions_and_cost_per_session() -> None:
     works = {"get-varied": 40.0, "echo": 10.0, "frames": 0.5}
     results = {
         "samples": [{"work": w, "proxy": "fumarole", "cost": c} for w, c in works.items()],

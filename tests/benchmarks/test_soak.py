@@ -83,7 +83,7 @@ def echoed(socket: Socket, answer: bytes) -> None:
     socket.data_received(server_frame(BINARY, answer + b" " + frame.payload))
 
 
-def test_a_message_of_the_right_app_is_counted(opened: Socket, session: Session) -> None:
+def test_a_message_of_the_expected_app_is_counted(opened: Socket, session: Session) -> None:
     echoed(opened, session.answer)
     assert opened.crowd.record.counts["messages"] == 1
     assert wrong_of(opened) == []
@@ -105,7 +105,7 @@ def test_a_message_after_a_revocation_has_settled_is_wrong(
     assert wrong_of(opened) == ["message after its session was revoked"]
 
 
-def test_a_socket_that_ends_by_itself_is_wrong_unless_a_worker_was_killed(opened: Socket) -> None:
+def test_an_unexpected_close_is_wrong_unless_a_worker_was_killed(opened: Socket) -> None:
     opened.connection_lost(None)
     assert wrong_of(opened) == ["ended without a Close"]
     opened.crowd.record.wrong.clear()
@@ -126,7 +126,7 @@ def test_a_socket_that_ends_by_itself_is_wrong_unless_a_worker_was_killed(opened
         (Change("moved", at=0.0), 1012, []),
     ],
 )
-def test_a_close_has_the_code_of_what_happened(
+def test_a_close_has_the_code_of_its_cause(
     opened: Socket, session: Session, change: Change | None, code: int, wrong: list[str]
 ) -> None:
     session.change = change
@@ -135,7 +135,7 @@ def test_a_close_has_the_code_of_what_happened(
     assert wrong_of(opened) == wrong
 
 
-def test_a_refusal_of_who_has_a_right_is_wrong(session: Session) -> None:
+def test_a_refusal_of_an_authorized_user_is_wrong(session: Session) -> None:
     sessions = Sessions([1], 10)
     sessions.all.append(session)
     socket = Socket(Crowd(PLAN, 1, sessions, a_record()), 0, session)
@@ -144,13 +144,13 @@ def test_a_refusal_of_who_has_a_right_is_wrong(session: Session) -> None:
     assert wrong_of(socket) == ["opening answered with 503"]
 
 
-def test_a_frame_is_read_as_it_was_written() -> None:
+def test_a_written_frame_is_read_back() -> None:
     buffer = bytearray(client_frame(BINARY, b"0123456789abcdef") + client_frame(CLOSE, b"")[:3])
     assert [frame.payload for frame in take_frames(buffer)] == [b"0123456789abcdef"]
     assert len(buffer) == 3
 
 
-def test_too_few_descriptors_are_told_before_anything_is_started() -> None:
+def test_too_few_descriptors_are_reported_before_the_start() -> None:
     with pytest.raises(TooFewDescriptors, match="ulimit -Hn"):
         raise_descriptors(replace(PLAN, sockets=10**9))
 
@@ -165,14 +165,14 @@ def test_a_straight_line_has_its_slope() -> None:
     assert slope.grows
 
 
-def test_what_goes_up_and_down_does_not_grow() -> None:
+def test_an_oscillating_series_has_no_slope() -> None:
     slope = slope_of(list(range(0, 7200, 10)), [100 + at * 7919 % 13 for at in range(720)])
     assert slope is not None
     assert not slope.grows
     assert slope.low < 0 < slope.high
 
 
-def test_the_first_tenth_and_what_is_missing_are_left_out() -> None:
+def test_the_first_tenth_and_missing_values_are_skipped() -> None:
     values = [1000.0] * 72 + [float("nan"), *([1.0] * 647)]
     slope = slope_of(list(range(0, 7200, 10)), values)
     assert slope is not None
@@ -180,7 +180,7 @@ def test_the_first_tenth_and_what_is_missing_are_left_out() -> None:
     assert slope_of([0.0, 1.0], [1.0, 1.0]) is None
 
 
-def test_what_another_series_explains_is_no_slope_of_its_own() -> None:
+def test_growth_explained_by_another_series_is_no_slope() -> None:
     seconds = [float(at) for at in range(0, 7200, 10)]
     sockets = [1000 + at / 10 + at * 7919 % 400 for at in range(720)]
     memory = [50 + count / 100 for count in sockets]
@@ -197,7 +197,7 @@ def test_what_another_series_explains_is_no_slope_of_its_own() -> None:
 
 
 @pytest.mark.parametrize(("freedom", "quantile"), [(2, 4.303), (10, 2.228), (22, 2.074)])
-def test_student_quantiles_are_those_of_the_tables(freedom: int, quantile: float) -> None:
+def test_student_quantiles_match_published_tables(freedom: int, quantile: float) -> None:
     assert student_quantile(0.975, freedom) == pytest.approx(quantile, rel=0.05)
 
 
@@ -217,7 +217,7 @@ def some_results() -> dict[str, Any]:
     return found
 
 
-def test_a_column_that_begins_late_has_nothing_before() -> None:
+def test_a_late_column_has_no_earlier_values() -> None:
     columns = some_results()["columns"]
     assert columns["worker 1 threads"][:2] == [None, 2.0]
     assert {len(column) for column in columns.values()} == {40}
@@ -240,7 +240,7 @@ async def run_soak(out: Path, hours: float) -> asyncio.subprocess.Process:
 
 
 @pytest.mark.long
-async def test_a_short_soak_finds_nothing_wrong(tmp_path: Path) -> None:
+async def test_a_short_soak_finds_no_error(tmp_path: Path) -> None:
     process = await run_soak(tmp_path, 0.02)
     async with asyncio.timeout(600):
         assert await process.wait() == 0
@@ -254,7 +254,7 @@ async def test_a_short_soak_finds_nothing_wrong(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-async def test_a_soak_that_is_ended_early_leaves_its_results(tmp_path: Path) -> None:
+async def test_an_interrupted_soak_keeps_its_results(tmp_path: Path) -> None:
     process = await run_soak(tmp_path, 1.0)
     async with asyncio.timeout(300):
         while not (tmp_path / "results.json").exists():

@@ -11,9 +11,7 @@ from shared.numbers import whole_number
 MOST_FILES = {"GET": 36, "WebSocket upgrade": 41}
 
 
-async def test_a_walk_comes_by_the_cores_and_the_relay_and_by_no_more_files_than_it_has_to() -> (
-    None
-):
+async def test_a_walk_passes_core_and_relay_within_the_file_budget() -> None:
     for name, walk in (await walks()).items():
         assert "gateway/core/downstream/exchange.py" in walk.files
         assert "gateway/relay/http/downstream.py" in walk.files
@@ -21,7 +19,7 @@ async def test_a_walk_comes_by_the_cores_and_the_relay_and_by_no_more_files_than
         assert len(walk.files) <= walk.changes
 
 
-def test_only_files_of_the_product_count() -> None:
+def test_only_product_files_are_counted() -> None:
     walk = Walk()
     walk.note(None, "return", None)
     walk.note(None, "c_call", None)
@@ -29,7 +27,7 @@ def test_only_files_of_the_product_count() -> None:
     assert not walk.changes
 
 
-async def test_a_task_that_runs_beside_the_walk_does_not_count() -> None:
+async def test_a_concurrent_task_is_not_counted() -> None:
     async def read_numbers() -> None:
         for _ in range(10):
             whole_number("7")

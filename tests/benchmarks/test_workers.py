@@ -18,18 +18,18 @@ ROWS = [
 ]
 
 
-def test_the_page_has_the_table_that_is_written() -> None:
+def test_the_page_holds_the_written_table() -> None:
     _, _, rest = PAGE.read_text().partition(BEGIN)
     written, end, _ = rest.partition(END)
     assert end
     assert table_of([]) in written
 
 
-def test_a_row_says_what_was_measured() -> None:
+def test_a_row_shows_the_measured_values() -> None:
     assert table_of(ROWS).splitlines()[-1] == "| 2 | 302 MiB | 6 | 3.1 s | 3 ms | 9 ms |"
 
 
-def test_memory_is_that_of_a_process_and_all_that_came_of_it() -> None:
+def test_memory_is_summed_over_a_process_tree() -> None:
     pids = list(family_of(os.getpid()))
     assert pids[0] == os.getpid()
     assert memory_mib(pids[:1]) > 10

@@ -20,7 +20,7 @@ async def _listing_pods(kubeconfig: Path, token: str | None) -> object:
         return await client.CoreV1Api(api).list_namespaced_pod("default")
 
 
-async def test_without_a_token_one_is_anonymous_or_nobody(kubeconfig: Path) -> None:
+async def test_a_request_without_token_is_anonymous_or_unauthorized(kubeconfig: Path) -> None:
     with pytest.raises(client.ApiException) as caught:
         await _listing_pods(kubeconfig, None)
     off = caught.value.status == 401  # with `--anonymous-auth=false`
@@ -28,7 +28,7 @@ async def test_without_a_token_one_is_anonymous_or_nobody(kubeconfig: Path) -> N
     await refused(row, _listing_pods(kubeconfig, None))
 
 
-async def test_a_token_that_is_nobodys_is_refused(kubeconfig: Path) -> None:
+async def test_an_unknown_token_is_refused(kubeconfig: Path) -> None:
     await refused("a bad token", _listing_pods(kubeconfig, "not-a-token"))
 
 
@@ -76,7 +76,7 @@ async def test_version_and_discovery_name_what_is_served(kube: Kube) -> None:
     assert set(jobs["shortNames"]) == {"vcjob", "vj"}
 
 
-async def test_openapi_tells_what_this_volcano_can_do(kube: Kube) -> None:
+async def test_openapi_shows_the_features_of_this_volcano(kube: Kube) -> None:
     status, index = await kube.call("GET", "/openapi/v3")
     assert status == 200
     url = index["paths"]["apis/batch.volcano.sh/v1alpha1"]["serverRelativeURL"]

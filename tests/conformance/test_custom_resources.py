@@ -42,7 +42,7 @@ async def test_a_schema_violation_is_refused_with_the_field(kube: Kube, namespac
          '{"mountPath":"/a"}'),
     ],
 )  # fmt: skip
-async def test_lists_of_a_template_have_no_key_twice(
+async def test_duplicate_keys_in_template_lists_are_refused(
     kube: Kube, namespace: str, field: str, items: list[Any], key: str
 ) -> None:
     job = make_job("a")
@@ -88,7 +88,9 @@ async def test_generation_counts_changes_of_the_spec_only(kube: Kube, namespace:
     assert scaled["metadata"]["generation"] == 2
 
 
-async def test_a_strategic_merge_patch_is_not_taken(kube: Kube, namespace: str) -> None:
+async def test_a_strategic_merge_patch_of_a_custom_resource_is_refused(
+    kube: Kube, namespace: str
+) -> None:
     await kube.create_job(namespace, make_job("a"))
     kind = "application/strategic-merge-patch+json"
     row = "strategic merge patch of a custom resource"

@@ -37,7 +37,9 @@ def _owned(owner: Any, name: str, **rest: Any) -> dict[str, Any]:
     return make_config_map(name, ownerReferences=[reference])
 
 
-async def test_finalizers_keep_an_object_until_the_last_is_gone(kube: Kube, namespace: str) -> None:
+async def test_an_object_stays_until_its_last_finalizer_is_removed(
+    kube: Kube, namespace: str
+) -> None:
     core = kube.core
     body = make_config_map("a", finalizers=["example.com/one"])
     await core.create_namespaced_config_map(namespace, body)
@@ -52,7 +54,7 @@ async def test_finalizers_keep_an_object_until_the_last_is_gone(kube: Kube, name
     assert await _is_gone(core.read_namespaced_config_map("a", namespace))
 
 
-async def test_a_precondition_protects_another_object_of_the_name(
+async def test_a_uid_precondition_protects_a_newer_object_of_the_same_name(
     kube: Kube, namespace: str
 ) -> None:
     await kube.core.create_namespaced_config_map(namespace, make_config_map("a"))
@@ -62,13 +64,13 @@ async def test_a_precondition_protects_another_object_of_the_name(
     assert await kube.core.read_namespaced_config_map("a", namespace)
 
 
-async def test_a_pod_without_a_node_is_gone_at_once(kube: Kube, namespace: str) -> None:
+async def test_an_unscheduled_pod_is_deleted_at_once(kube: Kube, namespace: str) -> None:
     await kube.core.create_namespaced_pod(namespace, make_pod("a"))
     await kube.core.delete_namespaced_pod("a", namespace)
     assert await _is_gone(kube.core.read_namespaced_pod("a", namespace))
 
 
-async def test_a_bound_pod_waits_for_its_kubelet_or_for_grace_zero(
+async def test_a_bound_pod_is_deleted_by_its_kubelet_or_with_grace_period_zero(
     kube: Kube, namespace: str
 ) -> None:
     pod = make_pod("a", nodeName="a-node-that-is-dead", schedulingGates=None)
@@ -81,7 +83,9 @@ async def test_a_bound_pod_waits_for_its_kubelet_or_for_grace_zero(
     assert await _is_gone(kube.core.read_namespaced_pod("a", namespace))
 
 
-async def test_dependents_go_in_the_background(kube: Kube, namespace: str) -> None:
+async def test_background_deletion_removes_dependents_afterwards(
+    kube: Kube, namespace: str
+) -> None:
     core = kube.core
     owner = await core.create_namespaced_config_map(namespace, make_config_map("owner"))
     await core.create_namespaced_config_map(namespace, _owned(owner, "owned"))
@@ -90,9 +94,7 @@ async def test_dependents_go_in_the_background(kube: Kube, namespace: str) -> No
     await eventually(lambda: _is_gone(core.read_namespaced_config_map("owned", namespace)))
 
 
-async def test_in_the_foreground_the_owner_waits_for_its_dependents(
-    kube: Kube, namespace: str
-) -> None:
+async def test_foreground_deletion_removes_dependents_first(kube: Kube, namespace: str) -> None:
     core = kube.core
     owner = await core.create_namespaced_config_map(namespace, make_config_map("owner"))
     owned = _owned(owner, "owned", blockOwnerDeletion=True)
@@ -113,7 +115,7 @@ async def test_in_the_foreground_the_owner_waits_for_its_dependents(
     await eventually(lambda: _is_gone(core.read_namespaced_config_map("owner", namespace)))
 
 
-async def test_orphans_stay_without_their_owner(kube: Kube, namespace: str) -> None:
+async def test_orphaned_dependents_stay(kube: Kube, namespace: str) -> None:
     core = kube.core
     owner = await core.create_namespaced_config_map(namespace, make_config_map("owner"))
     await core.create_namespaced_config_map(namespace, _owned(owner, "owned"))
@@ -124,7 +126,7 @@ async def test_orphans_stay_without_their_owner(kube: Kube, namespace: str) -> N
     assert left.metadata.owner_references is None
 
 
-async def test_a_namespace_goes_with_all_that_is_in_it(kube: Kube, namespace: str) -> None:
+async def test_a_deleted_namespace_removes_its_objects(kube: Kube, namespace: str) -> None:
     core = kube.core
     name = f"{namespace}-more"
     await core.create_namespace({"metadata": {"name": name}})

@@ -26,7 +26,7 @@ async def _jobs(kube: Kube, namespace: str) -> list[Any]:
     return list(found["items"])
 
 
-async def test_a_job_is_completed_as_it_would_be_and_not_stored(kube: Kube, namespace: str) -> None:
+async def test_a_dry_run_returns_defaults_and_stores_no_job(kube: Kube, namespace: str) -> None:
     tried = await _try_job(kube, namespace, make_job("a", replicas=2))
     # The schema's defaults and the mutating webhook fill these fields in.
     assert tried["spec"]["queue"] == "default"
@@ -38,7 +38,7 @@ async def test_a_job_is_completed_as_it_would_be_and_not_stored(kube: Kube, name
     assert made["metadata"]["uid"] != tried["metadata"]["uid"]
 
 
-async def test_what_would_be_refused_is_refused_alike(kube: Kube, namespace: str) -> None:
+async def test_a_dry_run_is_refused_like_the_create(kube: Kube, namespace: str) -> None:
     doubled = make_job("a")
     doubled["spec"]["tasks"] *= 2
     await refused("a job with a doubled task name", _try_job(kube, namespace, doubled))
@@ -54,14 +54,16 @@ async def test_what_would_be_refused_is_refused_alike(kube: Kube, namespace: str
     await refused("create a duplicate", _try_job(kube, namespace, make_job("b")))
 
 
-async def test_strict_validation_names_what_would_be_dropped(kube: Kube, namespace: str) -> None:
+async def test_strict_validation_names_fields_that_would_be_dropped(
+    kube: Kube, namespace: str
+) -> None:
     job = make_job("a", noSuchField=1)
     assert "noSuchField" not in (await _try_job(kube, namespace, job))["spec"]
     strict = _try_job(kube, namespace, job, field_validation="Strict")
     await refused("strict validation of an unknown field", strict)
 
 
-async def test_a_quota_is_asked_and_not_used(kube: Kube, namespace: str) -> None:
+async def test_a_dry_run_checks_a_quota_without_using_it(kube: Kube, namespace: str) -> None:
     # The quota is on Services, because clusters put ConfigMaps of their own into each namespace.
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"count/services": "1"}}}
     await kube.core.create_namespaced_resource_quota(namespace, quota)

@@ -70,7 +70,7 @@ async def test_the_ranks_of_a_job_reach_each_other_by_name(kube: Kube, namespace
         assert await _log(kube, namespace, f"gang-job-{rank}") == met
 
 
-async def test_pytorch_tells_who_is_master_and_which_rank(kube: Kube, namespace: str) -> None:
+async def test_pytorch_sets_master_address_and_rank(kube: Kube, namespace: str) -> None:
     script = "echo $MASTER_ADDR $MASTER_PORT $WORLD_SIZE $RANK"
     job = make_job("torch", plugins={"pytorch": ["--port=29500"]})
     job["spec"]["tasks"] = [_task("master", script), _task("worker", script, 2)]
@@ -81,7 +81,7 @@ async def test_pytorch_tells_who_is_master_and_which_rank(kube: Kube, namespace:
         assert said.split() == ["torch-master-0.torch", "29500", "3", str(rank)]
 
 
-async def test_tensorflow_tells_the_cluster_and_ones_place(kube: Kube, namespace: str) -> None:
+async def test_tensorflow_sets_tf_config(kube: Kube, namespace: str) -> None:
     job = make_job("tf", plugins={"tensorflow": []})
     job["spec"]["tasks"] = [_task("ps", "echo $TF_CONFIG"), _task("worker", "echo $TF_CONFIG", 2)]
     await kube.create_job(namespace, job)
@@ -97,7 +97,7 @@ async def test_tensorflow_tells_the_cluster_and_ones_place(kube: Kube, namespace
     }
 
 
-async def test_mpi_names_the_workers_to_the_master_and_brings_keys(
+async def test_mpi_gives_the_master_the_worker_hosts_and_ssh_keys(
     kube: Kube, namespace: str
 ) -> None:
     script = (
@@ -144,7 +144,7 @@ def _greedy(name: str, queue: str, script: str) -> Object:
     return job
 
 
-async def test_a_queue_admits_no_more_than_its_capability(
+async def test_a_queue_admits_jobs_up_to_its_capability(
     kube: Kube, namespace: str, queue: str
 ) -> None:
     await _open_queue(kube, queue, capability={"cpu": "150m"})
@@ -180,7 +180,7 @@ async def _queue_command(kube: Kube, namespace: str, queue: str, action: str) ->
     await kube.custom.create_namespaced_custom_object(*BUS, namespace, "commands", command)
 
 
-async def test_a_closed_queue_takes_no_jobs_and_lets_the_old_ones_end(
+async def test_a_closed_queue_refuses_new_jobs_and_finishes_running_ones(
     kube: Kube, namespace: str, queue: str
 ) -> None:
     await _open_queue(kube, queue)

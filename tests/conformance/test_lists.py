@@ -63,7 +63,7 @@ async def _metadata(kube: Kube, kind: Kind, labels: str) -> Objects:
 
 @pytest.mark.parametrize("ask", [_typed, _metadata])
 @pytest.mark.parametrize("kind", ALL_NAMESPACES, ids=lambda kind: kind.plural)
-async def test_a_list_in_all_namespaces_is_empty_or_holds_what_is_there(
+async def test_a_list_in_all_namespaces_returns_items_or_an_empty_list(
     product: Kube,
     namespace: str,
     kind: Kind,
@@ -90,7 +90,7 @@ async def test_nodes_are_listed(product: Kube) -> None:
     assert all(names)
 
 
-async def test_events_are_listed_of_one_object_alone(product: Kube, namespace: str) -> None:
+async def test_events_are_selected_by_involved_object(product: Kube, namespace: str) -> None:
     """The product lists Events in this way to learn why a VolcanoJob's pods are not created."""
     uid, other = str(uuid4()), str(uuid4())
     fields = f"involvedObject.uid={uid}"

@@ -31,13 +31,13 @@ async def test_creating_in_a_missing_namespace_is_refused(kube: Kube) -> None:
     await refused("create in a missing namespace", call, name="no-such")
 
 
-async def test_a_name_is_given_once(kube: Kube, namespace: str) -> None:
+async def test_a_duplicate_name_is_409(kube: Kube, namespace: str) -> None:
     await kube.core.create_namespaced_config_map(namespace, make_config_map("a"))
     again = kube.core.create_namespaced_config_map(namespace, make_config_map("a"))
     await refused("create a duplicate", again)
 
 
-async def test_what_is_invalid_is_refused_with_the_field(kube: Kube, namespace: str) -> None:
+async def test_an_invalid_object_is_refused_with_the_field(kube: Kube, namespace: str) -> None:
     bare = kube.core.create_namespaced_pod(namespace, make_pod("a", containers=[]))
     await refused("create without containers", bare)
     named = kube.core.create_namespaced_config_map(namespace, make_config_map("Not_a_name"))
@@ -58,7 +58,7 @@ async def test_a_generated_name_is_the_prefix_and_five_characters(
     assert len(made.metadata.name) == len("made-") + 5
 
 
-async def test_what_is_missing_is_not_found(kube: Kube, namespace: str) -> None:
+async def test_a_missing_object_is_404(kube: Kube, namespace: str) -> None:
     await refused("get what is missing", kube.core.read_namespaced_pod("no-such", namespace))
     status, answer = await kube.call("GET", f"/apis/no.such.group/v1/namespaces/{namespace}/things")
     assert status == 404
@@ -100,7 +100,7 @@ async def test_pods_are_selected_by_phase(kube: Kube, namespace: str) -> None:
         assert [pod.metadata.name for pod in found.items] == expected
 
 
-async def test_a_long_list_comes_in_pages(kube: Kube, namespace: str) -> None:
+async def test_a_long_list_is_paginated(kube: Kube, namespace: str) -> None:
     for number in range(5):
         await kube.core.create_namespaced_secret(namespace, {"metadata": {"name": f"s{number}"}})
     names: list[str] = []
@@ -139,7 +139,7 @@ async def test_all_pages_show_the_state_of_the_first(kube: Kube, namespace: str)
     assert [item.metadata.name for item in now.items] == ["a", "b", "e"]
 
 
-async def test_a_put_from_an_older_state_is_refused(kube: Kube, namespace: str) -> None:
+async def test_a_put_with_an_old_resource_version_is_409(kube: Kube, namespace: str) -> None:
     old = await kube.core.create_namespaced_config_map(namespace, make_config_map("a"))
     body = {**make_config_map("a", resourceVersion=old.metadata.resource_version)}
     body["data"] = {"a": "2"}
@@ -154,7 +154,9 @@ async def test_a_put_from_an_older_state_is_refused(kube: Kube, namespace: str) 
     assert found.data == {"a": "2"}
 
 
-async def test_a_stale_lease_is_not_replaced(kube: Kube, namespace: str) -> None:
+async def test_a_put_of_a_lease_with_an_old_resource_version_is_409(
+    kube: Kube, namespace: str
+) -> None:
     body: dict[str, Any] = {"metadata": {"name": "a"}, "spec": {"holderIdentity": "one"}}
     lease = await kube.leases.create_namespaced_lease(namespace, body)
     body["metadata"]["resourceVersion"] = lease.metadata.resource_version
@@ -167,7 +169,7 @@ async def test_a_stale_lease_is_not_replaced(kube: Kube, namespace: str) -> None
     await refused("PUT with a stale resourceVersion", late)
 
 
-async def test_a_merge_patch_deletes_by_null_and_changes_nothing_for_nothing(
+async def test_a_merge_patch_deletes_by_null_and_an_empty_one_changes_nothing(
     kube: Kube, namespace: str
 ) -> None:
     body = {**make_config_map("a"), "data": {"a": "1", "b": "2"}}
@@ -184,7 +186,7 @@ async def test_a_merge_patch_deletes_by_null_and_changes_nothing_for_nothing(
     assert same.metadata.resource_version == changed.metadata.resource_version
 
 
-async def test_a_json_patch_applies_whole_or_not_at_all(kube: Kube, namespace: str) -> None:
+async def test_a_json_patch_is_atomic(kube: Kube, namespace: str) -> None:
     await kube.core.create_namespaced_config_map(namespace, make_config_map("a"))
 
     def patch(*operations: Any) -> Any:
@@ -208,7 +210,7 @@ async def test_a_running_pods_command_cannot_be_changed(kube: Kube, namespace: s
     await refused("change an immutable pod field", call)
 
 
-async def test_status_and_the_rest_are_written_apart(kube: Kube, namespace: str) -> None:
+async def test_spec_and_status_are_written_separately(kube: Kube, namespace: str) -> None:
     made = await kube.core.create_namespaced_pod(namespace, make_pod("a"))
     body: dict[str, Any] = {"status": {"message": "here"}, "spec": {"nodeName": "nowhere"}}
     changed = await kube.core.patch_namespaced_pod_status("a", namespace, body, _content_type=MERGE)
@@ -236,7 +238,7 @@ async def test_strict_validation_names_the_unknown_field(kube: Kube, namespace: 
     assert made.data == {"a": "1"}
 
 
-async def test_a_secrets_texts_come_back_encoded_and_may_be_frozen(
+async def test_string_data_of_a_secret_is_encoded_and_may_be_immutable(
     kube: Kube, namespace: str
 ) -> None:
     body = {"metadata": {"name": "a"}, "stringData": {"key": "value"}, "immutable": True}
@@ -248,7 +250,7 @@ async def test_a_secrets_texts_come_back_encoded_and_may_be_frozen(
     await refused("change an immutable Secret", call)
 
 
-async def test_a_service_has_an_address_that_stays(kube: Kube, namespace: str) -> None:
+async def test_a_service_keeps_its_cluster_ip(kube: Kube, namespace: str) -> None:
     body = {"metadata": {"name": "a"}, "spec": {"ports": [{"port": 80}]}}
     made = await kube.core.create_namespaced_service(namespace, body)
     assert made.spec.cluster_ip
@@ -264,7 +266,7 @@ async def test_a_pod_needs_its_service_account(kube: Kube, namespace: str) -> No
     await refused(row, kube.core.create_namespaced_pod(namespace, pod))
 
 
-async def test_a_list_of_metadata_leaves_out_what_objects_hold(kube: Kube, namespace: str) -> None:
+async def test_a_metadata_list_omits_spec_and_status(kube: Kube, namespace: str) -> None:
     await kube.core.create_namespaced_config_map(namespace, make_config_map("a"))
     accept = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,application/json"
     path = f"/api/v1/namespaces/{namespace}/configmaps"

@@ -31,7 +31,7 @@ async def test_exec_needs_a_node(kube: Kube, namespace: str) -> None:
     await refused("exec in an unscheduled pod", call)
 
 
-async def test_exec_in_what_is_missing_is_refused_before_the_upgrade(
+async def test_exec_in_a_missing_pod_or_container_is_refused_before_the_upgrade(
     kube: Kube, namespace: str
 ) -> None:
     call = kube.core.connect_get_namespaced_pod_exec("no-such", namespace, command="true")
@@ -53,7 +53,9 @@ async def test_a_pod_runs_to_its_end_with_exit_code_and_log(kube: Kube, namespac
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_a_followed_log_comes_as_it_is_written_and_ends(kube: Kube, namespace: str) -> None:
+async def test_a_followed_log_is_streamed_and_ends_with_the_container(
+    kube: Kube, namespace: str
+) -> None:
     script = "for i in 1 2 3; do echo $i; sleep 0.3; done"
     await kube.core.create_namespaced_pod(namespace, _running_pod("a", script))
 
@@ -94,7 +96,7 @@ async def _execute(kube: Kube, namespace: str, name: str, *command: str) -> tupl
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_exec_runs_beside_the_container_and_tells_its_exit_code(
+async def test_exec_runs_beside_the_container_and_returns_its_exit_code(
     kube: Kube, namespace: str
 ) -> None:
     await kube.core.create_namespaced_pod(namespace, _running_pod("a", "sleep 60"))
@@ -173,7 +175,7 @@ async def test_readiness_follows_the_probe(kube: Kube, namespace: str) -> None:
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_an_unknown_image_waits_for_ever(kube: Kube, namespace: str) -> None:
+async def test_an_unknown_image_stays_in_image_pull_back_off(kube: Kube, namespace: str) -> None:
     pod = _running_pod("a", "true", image="registry.invalid/no/such:image")
     await kube.core.create_namespaced_pod(namespace, pod)
 
@@ -187,7 +189,7 @@ async def test_an_unknown_image_waits_for_ever(kube: Kube, namespace: str) -> No
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_a_container_is_started_again_as_its_policy_says(kube: Kube, namespace: str) -> None:
+async def test_a_container_is_restarted_by_its_restart_policy(kube: Kube, namespace: str) -> None:
     pod = _running_pod("a", "exit 1")
     pod["spec"]["restartPolicy"] = "OnFailure"
     await kube.core.create_namespaced_pod(namespace, pod)
@@ -224,7 +226,9 @@ async def test_a_deleted_pod_has_its_grace_to_end(kube: Kube, namespace: str) ->
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_an_evicted_pod_says_so_and_goes(kube: Kube, namespace: str) -> None:
+async def test_an_evicted_pod_has_the_disruption_condition_and_is_deleted(
+    kube: Kube, namespace: str
+) -> None:
     await kube.core.create_namespaced_pod(namespace, _running_pod("a", "sleep 60"))
     await _until(kube, namespace, "a", "Running")
     listed = await kube.core.list_namespaced_pod(namespace)

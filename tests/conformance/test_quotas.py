@@ -30,7 +30,7 @@ def _asking(name: str, **resources: Any) -> Object:
     return make_pod(name, containers=[container])
 
 
-async def test_pods_beyond_the_quota_are_refused_until_there_is_room(
+async def test_pods_beyond_the_quota_are_refused_until_quota_is_free(
     kube: Kube, namespace: str
 ) -> None:
     await _set_quota(kube, namespace, **{"requests.cpu": "1", "pods": "2"})
@@ -47,7 +47,7 @@ async def test_pods_beyond_the_quota_are_refused_until_there_is_room(
     await eventually(fits)
 
 
-async def test_a_pod_has_to_say_what_the_quota_is_about(kube: Kube, namespace: str) -> None:
+async def test_a_pod_must_specify_the_resources_of_the_quota(kube: Kube, namespace: str) -> None:
     await _set_quota(kube, namespace, **{"limits.memory": "1Gi"})
     code, said = await _create(kube, namespace, "pods", _asking("a"))
     assert code == 403

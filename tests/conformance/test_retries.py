@@ -158,7 +158,7 @@ async def test_a_job_of_max_retry_n_is_started_n_times(kube: Kube, namespace: st
 
 
 @pytest.mark.long
-async def test_so_is_one_of_any_action_and_any_policy(kube: Kube, namespace: str) -> None:
+async def test_max_retry_counts_every_action_and_policy(kube: Kube, namespace: str) -> None:
     await _run_table(kube, namespace, FAILURES)
 
 
@@ -224,9 +224,7 @@ async def _evict_until_it_ends(kube: Kube, namespace: str, name: str) -> tuple[s
             evicted.add(version)
 
 
-async def test_an_eviction_that_a_policy_answers_uses_up_a_retry(
-    kube: Kube, namespace: str
-) -> None:
+async def test_an_eviction_handled_by_a_policy_uses_a_retry(kube: Kube, namespace: str) -> None:
     policy = {"event": "PodEvicted", "action": "RestartJob"}
     limits = (1, 2, 3)
     for limit in limits:

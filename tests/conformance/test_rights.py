@@ -60,7 +60,7 @@ async def _may(kube: Kube, method: str, path: str, body: Any = None, *, code: in
     await eventually(answered)
 
 
-async def test_a_token_may_do_what_a_binding_in_its_namespace_says(
+async def test_a_role_binding_grants_rights_in_its_namespace(
     kube: Kube, kubeconfig: Path, namespace: str
 ) -> None:
     maps = f"/api/v1/namespaces/{namespace}/configmaps"
@@ -87,7 +87,7 @@ async def test_a_right_to_one_name_is_no_right_to_another(
         assert (await worker.call("GET", f"{maps}/other"))[0] == 403
 
 
-async def test_nobody_gives_what_they_have_not_unless_they_may_bind(
+async def test_rbac_escalation_is_refused_without_the_bind_verb(
     kube: Kube, kubeconfig: Path, namespace: str
 ) -> None:
     base = f"{_RBAC}/namespaces/{namespace}"
@@ -111,7 +111,9 @@ async def test_nobody_gives_what_they_have_not_unless_they_may_bind(
         await _may(worker, *asked, code=201)
 
 
-async def test_one_may_ask_what_one_may(kube: Kube, kubeconfig: Path, namespace: str) -> None:
+async def test_self_subject_access_reviews_report_own_rights(
+    kube: Kube, kubeconfig: Path, namespace: str
+) -> None:
     path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
     async with _as_account(kube, kubeconfig, namespace) as worker:
         await _grant(kube, namespace, "reader", _rule("", "pods", "get"))
@@ -128,7 +130,7 @@ async def test_one_may_ask_what_one_may(kube: Kube, kubeconfig: Path, namespace:
 
 
 @pytest.mark.parametrize("name", ["nobody", "worker"])
-async def test_tokens_are_for_accounts_that_are_there_and_for_a_while(
+async def test_token_requests_need_an_existing_account_and_expire(
     kube: Kube, namespace: str, name: str
 ) -> None:
     if name == "worker":

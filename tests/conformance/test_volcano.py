@@ -51,7 +51,7 @@ async def _command(kube: Kube, namespace: str, job: Any, action: str) -> None:
     await kube.custom.create_namespaced_custom_object(*BUS, namespace, "commands", command)
 
 
-async def test_what_the_webhook_refuses(kube: Kube, namespace: str) -> None:
+async def test_the_admission_webhook_refuses_invalid_jobs(kube: Kube, namespace: str) -> None:
     doubled = make_job("a")
     doubled["spec"]["tasks"] *= 2
     await refused("a job with a doubled task name", kube.create_job(namespace, doubled))
@@ -68,7 +68,7 @@ async def test_what_the_webhook_refuses(kube: Kube, namespace: str) -> None:
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_a_jobs_phases_and_its_vanishing_counts(
+async def test_a_job_passes_its_phases_and_omits_zero_counts(
     kube: Kube, namespace: str, embedded: EmbeddedCluster | None
 ) -> None:
     listed = await kube.custom.list_namespaced_custom_object(*BATCH, namespace, "jobs")
@@ -98,7 +98,9 @@ async def test_a_jobs_phases_and_its_vanishing_counts(
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_a_jobs_pods_carry_its_names_and_belong_to_it(kube: Kube, namespace: str) -> None:
+async def test_the_pods_of_a_job_have_its_labels_and_owner_reference(
+    kube: Kube, namespace: str
+) -> None:
     job = await kube.create_job(namespace, make_job("a", script="sleep 30", replicas=2))
     await _until(kube, namespace, "a", "Running")
     pods = await _pods(kube, namespace)
@@ -142,7 +144,9 @@ async def test_a_gang_that_does_not_fit_has_no_pods(kube: Kube, namespace: str) 
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_svc_gives_names_hosts_and_a_closed_door(kube: Kube, namespace: str) -> None:
+async def test_the_svc_plugin_creates_service_hosts_and_network_policy(
+    kube: Kube, namespace: str
+) -> None:
     script = "cat /etc/volcano/job.host; echo; echo $VC_JOB_NUM $VC_TASK_INDEX"
     job = make_job("a", script=script, plugins={"svc": [], "env": []})
     await kube.create_job(namespace, job)
@@ -179,7 +183,7 @@ async def test_an_explicit_max_retry_of_zero_becomes_three(kube: Kube, namespace
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_an_exit_code_calls_for_its_own_action(kube: Kube, namespace: str) -> None:
+async def test_an_exit_code_policy_triggers_its_action(kube: Kube, namespace: str) -> None:
     policies = [
         {"exitCode": 3, "action": "AbortJob"},
         {"event": "PodFailed", "action": "TerminateJob"},
@@ -191,7 +195,7 @@ async def test_an_exit_code_calls_for_its_own_action(kube: Kube, namespace: str)
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_restart_task_leaves_other_tasks_alone(kube: Kube, namespace: str) -> None:
+async def test_restart_task_does_not_restart_other_tasks(kube: Kube, namespace: str) -> None:
     job = make_job("a", script="sleep 30")
     other = {**job["spec"]["tasks"][0], "name": "flaky"}
     spec = {**other["template"]["spec"]}
@@ -213,7 +217,7 @@ async def test_restart_task_leaves_other_tasks_alone(kube: Kube, namespace: str)
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_a_deleted_pod_is_made_again_and_counts_no_retry(kube: Kube, namespace: str) -> None:
+async def test_a_deleted_pod_is_recreated_without_using_a_retry(kube: Kube, namespace: str) -> None:
     await kube.create_job(namespace, make_job("a", script="sleep 60"))
     await _until(kube, namespace, "a", "Running")
     before = (await _pods(kube, namespace))[0].metadata.uid
@@ -228,7 +232,9 @@ async def test_a_deleted_pod_is_made_again_and_counts_no_retry(kube: Kube, names
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_abort_stops_and_keeps_and_resume_starts_again(kube: Kube, namespace: str) -> None:
+async def test_an_aborted_job_keeps_its_object_and_can_be_resumed(
+    kube: Kube, namespace: str
+) -> None:
     await kube.create_job(namespace, make_job("a", script="sleep 60"))
     job = await _until(kube, namespace, "a", "Running")
     await _command(kube, namespace, job, "AbortJob")
@@ -264,7 +270,7 @@ async def test_a_running_job_may_be_scaled_but_not_changed(kube: Kube, namespace
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_a_finished_job_goes_when_its_time_is_over(kube: Kube, namespace: str) -> None:
+async def test_a_finished_job_is_deleted_after_its_ttl(kube: Kube, namespace: str) -> None:
     await kube.create_job(namespace, make_job("a", ttlSecondsAfterFinished=1))
 
     async def is_gone() -> bool:
@@ -274,7 +280,7 @@ async def test_a_finished_job_goes_when_its_time_is_over(kube: Kube, namespace: 
     await eventually(is_gone)
 
 
-async def test_a_new_queue_opens_after_a_while(kube: Kube, queue: str) -> None:
+async def test_a_new_queue_becomes_open(kube: Kube, queue: str) -> None:
     wanted = {
         "apiVersion": "/".join(SCHEDULING),
         "kind": "Queue",
@@ -291,7 +297,7 @@ async def test_a_new_queue_opens_after_a_while(kube: Kube, queue: str) -> None:
 
 
 @pytest.mark.usefixtures("kubelet")
-async def test_dependents_wait_for_what_they_depend_on(kube: Kube, namespace: str) -> None:
+async def test_a_task_waits_for_the_tasks_it_depends_on(kube: Kube, namespace: str) -> None:
     # Up to 1.15.0, Volcano waits only for running pods, not for pods that have already ended.
     job = make_job("a", script=f"sleep {PATIENCE}; exit 0", minAvailable=1)
     first = job["spec"]["tasks"][0]

@@ -20,7 +20,9 @@ async def _take(stream: Any, count: int) -> list[tuple[str, str]]:
     return seen
 
 
-async def test_a_watch_tells_only_what_came_after_its_revision(kube: Kube, namespace: str) -> None:
+async def test_a_watch_sends_only_events_after_its_resource_version(
+    kube: Kube, namespace: str
+) -> None:
     core = kube.core
     await core.create_namespaced_secret(namespace, {"metadata": {"name": "before"}})
     listed = await core.list_namespaced_secret(namespace)
@@ -33,7 +35,7 @@ async def test_a_watch_tells_only_what_came_after_its_revision(kube: Kube, names
     assert await _take(stream, 3) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a")]
 
 
-async def test_without_a_revision_a_watch_begins_with_what_there_is(
+async def test_a_watch_without_resource_version_starts_with_existing_objects(
     kube: Kube, namespace: str
 ) -> None:
     for name in ("a", "b"):
@@ -42,7 +44,9 @@ async def test_without_a_revision_a_watch_begins_with_what_there_is(
     assert sorted(await _take(stream, 2)) == [("ADDED", "a"), ("ADDED", "b")]
 
 
-async def test_what_leaves_the_selector_arrives_as_deleted(kube: Kube, namespace: str) -> None:
+async def test_an_object_that_leaves_the_selector_is_sent_as_deleted(
+    kube: Kube, namespace: str
+) -> None:
     core = kube.core
     listed = await core.list_namespaced_config_map(namespace)
     await core.create_namespaced_config_map(namespace, make_config_map("a", labels={"in": "yes"}))
@@ -58,14 +62,16 @@ async def test_what_leaves_the_selector_arrives_as_deleted(kube: Kube, namespace
     assert await _take(stream, 3) == [("ADDED", "a"), ("DELETED", "a"), ("ADDED", "a")]
 
 
-async def test_the_time_that_was_asked_for_ends_the_stream(kube: Kube, namespace: str) -> None:
+async def test_a_watch_ends_after_its_timeout_seconds(kube: Kube, namespace: str) -> None:
     query = {"watch": "true", "timeoutSeconds": "1"}
     async with within(10):
         status, _ = await kube.call("GET", f"/api/v1/namespaces/{namespace}/pods", query=query)
     assert status == 200
 
 
-async def test_a_revision_of_the_future_brings_nothing(kube: Kube, namespace: str) -> None:
+async def test_a_watch_from_a_future_resource_version_sends_no_object(
+    kube: Kube, namespace: str
+) -> None:
     await kube.core.create_namespaced_secret(namespace, {"metadata": {"name": "a"}})
     listed = await kube.core.list_namespaced_secret(namespace)
     future = str(int(listed.metadata.resource_version) + 100_000)
@@ -77,7 +83,9 @@ async def test_a_revision_of_the_future_brings_nothing(kube: Kube, namespace: st
     assert "ADDED" not in str(answer)
 
 
-async def test_a_revision_that_is_too_old_is_an_error_event(kube: Kube, namespace: str) -> None:
+async def test_a_watch_from_an_expired_resource_version_sends_an_error_event(
+    kube: Kube, namespace: str
+) -> None:
     refusal = REFUSALS["watch from a revision that is too old"]
     query = {"watch": "true", "timeoutSeconds": "2", "resourceVersion": "1"}
     path = f"/api/v1/namespaces/{namespace}/secrets"

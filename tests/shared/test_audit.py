@@ -23,7 +23,7 @@ def quiet_logs() -> Iterator[None]:
         one.setLevel(level)
 
 
-def test_a_line_holds_what_applies_and_times_that_people_read() -> None:
+def test_an_audit_line_holds_applicable_fields_and_readable_times() -> None:
     record = AuditRecord(event="detached", time=1.5, subject="ada", since=0.0, reason="closed")
     assert record.line() == {
         "event": "detached",
@@ -35,12 +35,12 @@ def test_a_line_holds_what_applies_and_times_that_people_read() -> None:
     }
 
 
-def test_only_a_refusal_was_refused() -> None:
+def test_only_a_refusal_has_the_result_refused() -> None:
     assert AuditRecord(event="refused", time=0.0).outcome == "refused"
     assert AuditRecord(event="revoked", time=0.0).outcome == "success"
 
 
-def test_every_record_is_written_whatever_the_other_logs_may() -> None:
+def test_audit_records_bypass_the_log_rate_limit() -> None:
     stream = io.StringIO()
     configure(level="ERROR", lines_a_second=1, stream=stream)
     for number in range(50):
@@ -53,7 +53,7 @@ def test_every_record_is_written_whatever_the_other_logs_may() -> None:
     assert len(lines) - len(audit) <= 2
 
 
-def test_a_name_makes_no_second_line() -> None:
+def test_a_name_with_line_breaks_stays_on_one_line() -> None:
     stream = io.StringIO()
     configure(style="text", stream=stream)
     write_audit(AuditRecord(event="opened", time=0.0, subject="a\nERROR forged"))

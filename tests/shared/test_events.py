@@ -39,7 +39,7 @@ def test_any_event_round_trips(event: Any) -> None:
 
 
 @given(events())
-def test_every_event_on_the_wire_has_what_every_version_has(event: Any) -> None:
+def test_every_encoded_event_has_the_fields_common_to_all_versions(event: Any) -> None:
     wire = json.loads(event.encode())
     assert wire["v"] == 1
     assert {"epoch", "seq", "at", "type"} <= wire.keys()
@@ -52,14 +52,14 @@ def test_unknown_fields_are_ignored(event: Any, extra: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("missing", ["v", "epoch", "seq", "type"])
-def test_a_message_without_what_every_version_has_is_malformed(missing: str) -> None:
+def test_a_message_without_the_common_fields_is_malformed(missing: str) -> None:
     wire = {name: value for name, value in HEARTBEAT.items() if name != missing}
     with pytest.raises(MalformedEvent):
         decode_event(encode(wire))
 
 
 @pytest.mark.parametrize("change", [{"v": 2}, {"v": 2, "at": 17}, {"type": "RouteMoved"}])
-def test_an_unknown_version_or_type_keeps_its_place_in_the_order(change: dict[str, Any]) -> None:
+def test_an_unknown_version_or_type_keeps_its_sequence_number(change: dict[str, Any]) -> None:
     event = decode_event(encode(HEARTBEAT | change))
     assert isinstance(event, UnknownEvent)
     assert (event.epoch, event.seq) == ("e", 3)
@@ -88,13 +88,13 @@ def test_an_unknown_version_or_type_keeps_its_place_in_the_order(change: dict[st
         encode(HEARTBEAT)[:-1] + b',"deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}",
     ],
 )
-def test_what_is_no_event_is_refused(wire: bytes) -> None:
+def test_malformed_text_is_refused_as_event(wire: bytes) -> None:
     with pytest.raises(MalformedEvent):
         decode_event(wire)
 
 
 @given(st.binary(max_size=200))
-def test_no_bytes_make_the_decoder_fail_otherwise(data: bytes) -> None:
+def test_any_bytes_decode_or_raise_the_documented_error(data: bytes) -> None:
     with pytest.raises(MalformedEvent):
         decode_event(data)
 
@@ -115,7 +115,7 @@ def test_a_revocation_is_kept_under_its_name_for_a_day(fields: Any, member: str)
     assert revoked_at(revocation.score) == 1000.5
 
 
-def test_a_route_stays_as_it_was_written() -> None:
+def test_the_text_of_a_route_is_kept_unchanged() -> None:
     raw = encode(make_route() | {"later": [1, {"x": None}]})
     event = RouteUpserted(epoch="e", seq=1, at=event_time(0), sid=SID, route=msgspec.Raw(raw))
     decoded = decode_event(event.encode())
@@ -123,7 +123,7 @@ def test_a_route_stays_as_it_was_written() -> None:
     assert json.loads(bytes(decoded.route)) == json.loads(raw)
 
 
-def test_what_is_too_long_is_no_event() -> None:
+def test_an_oversize_event_is_refused() -> None:
     """Reading such an event would block the loop."""
     heartbeat = HEARTBEAT | {"unknown": ""}
     for room, reads in ((MOST_EVENT_BYTES, True), (MOST_EVENT_BYTES + 1, False)):

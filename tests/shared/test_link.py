@@ -30,12 +30,12 @@ def forge(key: bytes = derive_key(KEY, "hub attach"), **claims: Any) -> str:
     return jwt.encode({k: v for k, v in merged.items() if v is not ...}, key, algorithm="HS256")
 
 
-def test_an_attach_token_says_who_attaches_to_what() -> None:
+def test_an_attach_token_names_user_and_session() -> None:
     attach = TOKENS.verify(make(), now=NOW)
     assert (attach.sid, attach.sub, attach.mode, attach.jti) == (SID, "ada", "view", "a1")
 
 
-def test_an_attach_token_says_by_which_grant() -> None:
+def test_an_attach_token_names_its_grant() -> None:
     assert TOKENS.verify(make(), now=NOW).grant is None
     grant = AttachGrant(jti="t1", kid="k1", issued_at=NOW - 5.25)
     token = TOKENS.make(sid=SID, sub="ada", mode="view", jti="a1", now=NOW, grant=grant)
@@ -72,7 +72,7 @@ def test_an_attach_token_is_short_lived(later: float) -> None:
         {"grant": {"jti": "t1", "kid": "k1", "iat": "1"}},
     ],
 )
-def test_an_attach_token_that_says_anything_else_is_refused(claims: dict[str, Any]) -> None:
+def test_an_attach_token_with_other_claims_is_refused(claims: dict[str, Any]) -> None:
     with pytest.raises(TokenRefused):
         TOKENS.verify(forge(**claims), now=NOW)
 
@@ -84,7 +84,7 @@ def test_a_token_made_with_any_other_key_is_refused(key: bytes) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "a.b.c", "é", forge().rpartition(".")[0] + "."])
-def test_what_is_no_token_is_refused(token: str) -> None:
+def test_a_malformed_token_is_refused(token: str) -> None:
     with pytest.raises(TokenRefused):
         TOKENS.verify(token, now=NOW)
 
@@ -96,9 +96,7 @@ names = st.text(st.characters(codec="utf-8"), max_size=20)
 
 
 @given(st.dictionaries(names, names), st.integers(0, 2**40))
-def test_what_was_sealed_can_be_opened_for_the_same_route(
-    secrets: dict[str, str], rev: int
-) -> None:
+def test_sealed_text_opens_for_the_same_route(secrets: dict[str, str], rev: int) -> None:
     sealed = SEAL.seal(secrets, sid=SID, rev=rev, random=os.urandom)
     assert SEAL.open(sealed, sid=SID, rev=rev) == secrets
 
@@ -110,7 +108,7 @@ def test_sealed_text_opens_for_no_other_route(sid: str, rev: int) -> None:
         SEAL.open(sealed, sid=sid, rev=rev)
 
 
-def test_what_either_key_has_sealed_opens_while_one_is_rotated() -> None:
+def test_during_a_rotation_text_sealed_with_either_key_opens() -> None:
     old, new = bytes(32), KEY
     for first, others in ((old, (old, new)), (new, (old, new)), (old, (new, old))):
         sealed = Seal(first).seal({"a": "b"}, sid=SID, rev=1, random=os.urandom)

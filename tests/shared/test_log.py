@@ -59,7 +59,7 @@ def test_a_megabyte_of_a_user_name_is_cut(formatter: logging.Formatter) -> None:
     assert len(line) < 4 * MAX_FIELD_CHARACTERS
 
 
-def test_at_most_so_many_lines_a_second_and_what_was_left_out_is_told() -> None:
+def test_lines_are_rate_limited_and_the_number_dropped_is_logged() -> None:
     now = [10.0]
     limit = RateLimit(3, clock=lambda: now[0])
     assert [limit.filter(record()) for _ in range(5)] == [True, True, True, False, False]
@@ -80,7 +80,7 @@ def test_a_megabyte_in_an_error_is_cut(quiet_root: None, style: Format) -> None:
     assert len(out.getvalue()) < 2 * MAX_TRACE_CHARACTERS
 
 
-def test_how_many_lines_is_a_setting() -> None:
+def test_the_log_rate_is_configurable() -> None:
     environment = Environment({"FUMAROLE_LOG_LINES_PER_SECOND": "7"})
     assert read_log_settings(environment).lines_a_second == 7
     environment = Environment({"FUMAROLE_LOG_LINES_PER_SECOND": "0"})
@@ -89,7 +89,7 @@ def test_how_many_lines_is_a_setting() -> None:
 
 
 @pytest.mark.parametrize("style", ["json", "text"])
-def test_an_error_brings_its_traceback(quiet_root: None, style: Format) -> None:
+def test_an_error_is_logged_with_its_traceback(quiet_root: None, style: Format) -> None:
     out = io.StringIO()
     configure(style=style, stream=out)
     try:
@@ -103,7 +103,7 @@ def test_an_error_brings_its_traceback(quiet_root: None, style: Format) -> None:
 @pytest.mark.parametrize(
     "line", [b"Authorization: Bearer a-secret\x7f", b"a-secret \xff", b"a-secret"]
 )
-async def test_a_malformed_request_is_no_error_and_is_not_quoted(
+async def test_a_malformed_request_is_not_logged_as_error_nor_quoted(
     quiet_root: None, style: Format, line: bytes
 ) -> None:
     out = io.StringIO()

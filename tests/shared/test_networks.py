@@ -12,7 +12,7 @@ from tests.corpora import read_corpus
 EVERYWHERE = (ip_network("0.0.0.0/0"), ip_network("::/0"))
 
 
-def test_what_is_embedded_is_found() -> None:
+def test_addresses_embedded_in_ipv6_are_found() -> None:
     inner = ip_address("10.1.2.3")
     for outer in ("::ffff:10.1.2.3", "64:ff9b::a01:203", "64:ff9b:1::a01:203", "2002:a01:203::1"):
         assert list(embedded(ip_address(outer))) == [ip_address(outer), inner]
@@ -20,7 +20,7 @@ def test_what_is_embedded_is_found() -> None:
     assert list(embedded(inner)) == [inner]
 
 
-def test_a_special_network_is_meant_only_by_one_within_it() -> None:
+def test_a_special_network_is_allowed_only_by_a_network_within_it() -> None:
     assert not Bounds(EVERYWHERE).allow("127.0.0.1")
     assert not Bounds((ip_network("126.0.0.0/7"),)).allow("127.0.0.1")
     assert Bounds((ip_network("127.0.0.0/8"),)).allow("127.0.0.1")
@@ -32,7 +32,7 @@ def test_a_special_network_is_meant_only_by_one_within_it() -> None:
     assert Bounds((*EVERYWHERE, api), (api,)).allow("10.96.0.1")
 
 
-def test_every_address_of_the_corpus_is_judged_as_it_stands_there() -> None:
+def test_every_address_of_the_corpus_is_judged_as_recorded() -> None:
     """Each line of the corpus has the allowed networks, an address, and whether it is dialled."""
     wrong = []
     for expected, networks, address in read_corpus("targets", 3):
@@ -51,16 +51,18 @@ def test_every_address_of_the_corpus_is_judged_as_it_stands_there() -> None:
         "64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "2002:a9fe:a9fe::1", "2001:0:a9fe:a9fe::1",
     ],
 )  # fmt: skip
-def test_no_job_reaches_machines_clusters_metadata_or_ways_around(address: str) -> None:
+def test_default_egress_excludes_nodes_cluster_metadata_and_embedded_addresses(
+    address: str,
+) -> None:
     assert any(ip_address(address) in network for network in NOT_THE_WORLD)
 
 
 @pytest.mark.parametrize("address", ["9.9.9.9", "192.0.2.1", "2606:4700::1", "2001:4860:4860::8"])
-def test_the_world_is_left_over(address: str) -> None:
+def test_default_egress_includes_public_addresses(address: str) -> None:
     assert not any(ip_address(address) in network for network in NOT_THE_WORLD)
 
 
-def test_no_exception_stands_twice() -> None:
+def test_no_network_exception_is_listed_twice() -> None:
     for one in NOT_THE_WORLD:
         others = [other for other in NOT_THE_WORLD if other != one]
         assert not any(

@@ -28,12 +28,12 @@ NOT_NUMBERS = [
 
 
 @pytest.mark.parametrize("raw", [*NOT_NUMBERS, "5.0", "1e3", "9" * 20, "9" * 5000, str(MOST + 1)])
-def test_what_only_python_takes_for_a_whole_number_is_none(raw: str) -> None:
+def test_python_specific_integer_syntax_is_refused(raw: str) -> None:
     assert whole_number(raw) is None
 
 
 @pytest.mark.parametrize("raw", [*NOT_NUMBERS, ".", "1e", "1e999", "1.5.5", "infinity", "1e1_0"])
-def test_what_only_python_takes_for_a_decimal_number_is_none(raw: str) -> None:
+def test_python_specific_decimal_syntax_is_refused(raw: str) -> None:
     assert decimal_number(raw) is None
 
 
@@ -47,9 +47,9 @@ def test_every_decimal_number_is_read_as_it_is_written(number: float) -> None:
     assert decimal_number(repr(number)) == number
 
 
-def test_a_whole_number_beyond_what_is_asked_for_is_none() -> None:
+def test_an_integer_out_of_range_is_refused() -> None:
     assert (whole_number("65535", most=65535), whole_number("65536", most=65535)) == (65535, None)
 
 
-def test_a_decimal_number_may_lack_either_side_of_its_point() -> None:
+def test_a_decimal_number_may_omit_one_side_of_its_point() -> None:
     assert (decimal_number(".5"), decimal_number("5."), decimal_number("007")) == (0.5, 5.0, 7.0)

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from shared.audit import WINDOW_SECONDS, RecordQuota
 
 
-def test_the_first_twenty_of_a_minute_are_single_and_the_rest_one_count() -> None:
+def test_the_first_twenty_records_of_a_minute_are_single_and_the_rest_counted() -> None:
     quota: RecordQuota[str] = RecordQuota()
     singly = [quota.take("a", "bad", float(second)) for second in range(50)]
     assert singly == [True] * 20 + [False] * 30
@@ -20,7 +20,7 @@ def test_the_first_twenty_of_a_minute_are_single_and_the_rest_one_count() -> Non
     assert quota.take("a", "bad", 61.0)
 
 
-def test_a_count_that_nobody_has_told_yet_is_not_lost() -> None:
+def test_an_unreported_count_is_not_lost() -> None:
     quota: RecordQuota[str] = RecordQuota(singly=1)
     assert quota.take("a", "bad", 0.0)
     assert not quota.take("a", "bad", 1.0)
@@ -30,7 +30,7 @@ def test_a_count_that_nobody_has_told_yet_is_not_lost() -> None:
     assert quota.take("a", "bad", 100.0)
 
 
-def test_keys_beyond_the_most_share_one_count() -> None:
+def test_keys_beyond_the_maximum_share_one_count() -> None:
     quota: RecordQuota[int] = RecordQuota(most_keys=3)
     assert [quota.take(key, "bad", 0.0) for key in range(10)] == [True] * 3 + [False] * 7
     assert len(quota) == 3
@@ -49,7 +49,7 @@ def test_a_flood_of_all_keys_together_is_counted_by_key() -> None:
     most_keys=st.integers(1, 6),
 )
 @settings(max_examples=200, deadline=None)
-def test_every_event_is_told_once_and_the_lines_are_bounded(
+def test_every_event_is_recorded_once_in_a_bounded_number_of_lines(
     events: list[tuple[int, float, bool]], most_keys: int
 ) -> None:
     quota: RecordQuota[int] = RecordQuota(singly=3, most_keys=most_keys, of_all=10)

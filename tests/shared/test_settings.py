@@ -14,7 +14,7 @@ from shared.errors import SettingsError
 from shared.settings import Environment
 
 
-def test_every_problem_is_told_at_once() -> None:
+def test_all_problems_are_reported_together() -> None:
     environment = Environment({"A": "x", "C": "70000"})
     environment.value("A", settings.seconds, 1.0)
     environment.required("B", settings.text, "")
@@ -48,7 +48,7 @@ def test_a_misspelt_setting_is_warned_about(capsys: pytest.CaptureFixture[str]) 
     )
 
 
-def test_a_misspelt_name_of_no_program_is_warned_about_where_it_resembles_a_setting(
+def test_a_misspelt_name_without_program_prefix_is_warned_about_if_similar_to_a_setting(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def read(environment: Environment) -> str | None:
@@ -65,14 +65,14 @@ def test_a_misspelt_name_of_no_program_is_warned_about_where_it_resembles_a_sett
     ]
 
 
-def test_the_same_problem_is_told_once() -> None:
+def test_the_same_problem_is_reported_once() -> None:
     environment = Environment({"A": "x"})
     for _ in range(2):
         environment.optional("A", settings.seconds)
     assert environment.problems == ["A is wrong: not a number of seconds, 0 or more"]
 
 
-def test_an_empty_setting_is_one_that_is_not_set() -> None:
+def test_an_empty_setting_counts_as_unset() -> None:
     environment = Environment({"A": "", "B": "  "})
     assert environment.value("A", settings.seconds, 3.0) == 3.0
     assert environment.optional("B", settings.seconds) is None
@@ -101,7 +101,7 @@ def test_an_empty_setting_is_one_that_is_not_set() -> None:
         ),
     ],
 )
-def test_what_fits_is_taken(parse: Any, raw: str, value: Any) -> None:
+def test_valid_values_are_accepted(parse: Any, raw: str, value: Any) -> None:
     assert parse(raw) == value
 
 
@@ -146,7 +146,7 @@ def test_networks_are_read_from_a_list() -> None:
         (settings.origin, "https://apps.example.com/path"),
     ],
 )
-def test_what_does_not_fit_is_refused(parse: Any, raw: str) -> None:
+def test_invalid_values_are_refused(parse: Any, raw: str) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse(raw)
 
@@ -179,7 +179,9 @@ def test_a_key_file_holds_one_key_a_line(tmp_path: Path) -> None:
     ],
     ids=["empty", "short", "a word", "zeros", "a word again", "no base64", "one short", "one tiny"],
 )
-def test_a_short_empty_or_guessable_key_is_refused_and_not_told(tmp_path: Path, text: str) -> None:
+def test_a_short_empty_or_guessable_key_is_refused_without_being_printed(
+    tmp_path: Path, text: str
+) -> None:
     path = tmp_path / "keys"
     path.write_text(text)
     environment = Environment({"KEY": str(path)})
@@ -188,7 +190,7 @@ def test_a_short_empty_or_guessable_key_is_refused_and_not_told(tmp_path: Path, 
     assert not any(line and line in environment.problems[0] for line in text.split("\n"))
 
 
-def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_key_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "keys"
     path.write_text("\n".join([key()] * 2))
     with pytest.raises(ValueError, match="twice"):

@@ -23,6 +23,6 @@ def test_certificate_and_name_are_verified_but_not_optional_extensions(
     assert context.check_hostname
 
 
-def test_named_authorities_are_the_only_ones(tmp_path: Path) -> None:
+def test_named_authorities_replace_the_systems_authorities(tmp_path: Path) -> None:
     context = make_client_tls(Authority(tmp_path, "ours").path)
     assert [one["subject"] for one in context.get_ca_certs()] == [((("commonName", "ours"),),)]

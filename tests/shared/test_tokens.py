@@ -36,7 +36,7 @@ def reason_of(now: float = NOW, **claims: Any) -> str:
     return refused.value.reason
 
 
-def test_a_good_token_says_what_it_says() -> None:
+def test_a_valid_token_yields_its_claims() -> None:
     assert verify() == SessionClaims(
         sub="ada", name=None, iat=NOW, exp=NOW + 60, jti="t-1", sid=SID, job="j1", rank=0,
         kind="web", mode="control", max_age=43200, kid=ED.kid, issued_at=NOW,
@@ -44,7 +44,7 @@ def test_a_good_token_says_what_it_says() -> None:
 
 
 @pytest.mark.parametrize("signer", SIGNERS.values(), ids=SIGNERS)
-def test_every_algorithm_of_the_contract_is_taken(signer: Any) -> None:
+def test_every_algorithm_of_the_contract_is_accepted(signer: Any) -> None:
     token = signer.sign(make_claims(NOW))
     claims = verify_session_token(peek(token), keys=KEYS, issuer=ISSUER, now=NOW)
     assert claims.kid == signer.kid
@@ -109,7 +109,7 @@ def test_every_algorithm_of_the_contract_is_taken(signer: Any) -> None:
         ({"iat": NOW - 80, "exp": NOW - 10}, "expired"),
     ],
 )
-def test_a_claim_that_does_not_fit_is_refused(claims: dict[str, Any], reason: str) -> None:
+def test_an_invalid_claim_is_refused(claims: dict[str, Any], reason: str) -> None:
     assert reason_of(**claims) == reason
 
 
@@ -128,7 +128,7 @@ def test_a_claim_that_does_not_fit_is_refused(claims: dict[str, Any], reason: st
         {"unheard": {"of": 1}},
     ],
 )
-def test_what_the_contract_allows_is_taken(claims: dict[str, Any]) -> None:
+def test_claims_that_the_contract_allows_are_accepted(claims: dict[str, Any]) -> None:
     verify(**claims)
 
 
@@ -146,7 +146,7 @@ def test_a_payload_that_repeats_a_key_is_malformed() -> None:
         min_size=1,
     )
 )
-def test_claims_of_other_types_never_pass(claims: dict[str, Any]) -> None:
+def test_claims_of_other_types_are_refused(claims: dict[str, Any]) -> None:
     reason_of(**claims)
 
 
@@ -161,16 +161,16 @@ def test_a_token_opens_from_iat_to_exp_with_ten_seconds_of_leeway(offset: int) -
 @pytest.mark.parametrize(
     ("now", "ends"), [(NOW, NOW + 100), (NOW + 30, NOW + 100), (NOW - 5, NOW + 95)]
 )
-def test_a_grant_lasts_from_iat_or_our_clock_if_that_is_earlier(now: float, ends: float) -> None:
+def test_a_grant_starts_at_the_earlier_of_iat_and_the_local_clock(now: float, ends: float) -> None:
     assert verify(max_age=100).grant_ends_at(now) == ends
 
 
-def test_an_issuer_whose_clock_is_ahead_does_not_outrun_revocations() -> None:
+def test_a_token_of_an_issuer_with_a_fast_clock_is_still_revocable() -> None:
     assert verify(NOW + 2.5, iat=NOW + 9).issued_at == NOW + 2.5
     assert verify(NOW + 2.5, iat=NOW).issued_at == NOW
 
 
-def test_a_refusal_repeats_nothing_of_the_token() -> None:
+def test_a_refusal_quotes_nothing_of_the_token() -> None:
     canary = "c4n4ry"
     cases: list[dict[str, Any]] = [
         {"sub": canary + "\n"},
@@ -187,12 +187,12 @@ def test_a_refusal_repeats_nothing_of_the_token() -> None:
 # Peeking
 
 
-def test_a_peek_tells_kid_and_sid() -> None:
+def test_an_unverified_read_returns_kid_and_sid() -> None:
     seen = peek(ED.sign(make_claims()))
     assert (seen.kid, seen.sid) == (ED.kid, SID)
 
 
-def test_a_peek_at_a_token_of_no_session_is_refused() -> None:
+def test_an_unverified_read_of_a_token_without_session_is_refused() -> None:
     with pytest.raises(TokenRefused):
         peek(ED.sign(make_claims(sid="../../x")))
 
@@ -200,18 +200,18 @@ def test_a_peek_at_a_token_of_no_session_is_refused() -> None:
 @pytest.mark.parametrize(
     "aud", ["fumarole-gateway", ["fumarole-gateway"], ["x", "fumarole-gateway"]]
 )
-def test_an_audience_is_seen_also_in_a_token_that_does_not_verify(aud: Any) -> None:
+def test_the_audience_is_read_from_an_unverified_token(aud: Any) -> None:
     token = f"e30.{encode_base64url(json.dumps({'aud': aud}).encode())}.sig"
     assert names_audience(token, "fumarole-gateway")
 
 
 @pytest.mark.parametrize("payload", [b"", b"[]", b"{}", b"{", b"[" * 9000, b'{"aud":"another"}'])
-def test_other_credentials_are_left_to_the_app(payload: bytes) -> None:
+def test_other_authorization_schemes_belong_to_the_app(payload: bytes) -> None:
     assert not names_audience(f"e30.{encode_base64url(payload)}.x", "fumarole-gateway")
 
 
 @pytest.mark.parametrize("token", ["", "abc", "a.b.c", "é.é.é"])
-def test_what_is_no_token_is_left_to_the_app(token: str) -> None:
+def test_bearer_text_that_is_no_jwt_belongs_to_the_app(token: str) -> None:
     assert not names_audience(token, "fumarole-gateway")
 
 
@@ -223,14 +223,14 @@ def verify_service(**claims: Any) -> str:
     return verify_service_token(ED.sign(issued), keys=KEYS, issuer=ISSUER, now=NOW)
 
 
-def test_a_service_token_is_for_the_controller_alone() -> None:
+def test_a_service_token_needs_the_audience_of_the_controller() -> None:
     assert verify_service(sub="cloud") == "cloud"
     assert verify_service(sub=...) == ""
     with pytest.raises(TokenRefused):
         verify_service_token(ED.sign(make_claims(NOW)), keys=KEYS, issuer=ISSUER, now=NOW)
 
 
-def test_a_service_token_lasts_an_hour_or_what_the_deployment_says() -> None:
+def test_a_service_token_lasts_at_most_an_hour_or_the_configured_time() -> None:
     assert verify_service(exp=NOW + 3600, sub="cloud") == "cloud"
     with pytest.raises(TokenRefused):
         verify_service(exp=NOW + 3601)

@@ -94,7 +94,9 @@ async def test_a_follower_that_applies_the_events_equals_the_snapshot(
     assert list(fresh) == [SID]
 
 
-async def test_the_log_holds_the_same_events(publisher: Publisher, redis: Redis) -> None:
+async def test_the_log_in_redis_holds_the_published_events(
+    publisher: Publisher, redis: Redis
+) -> None:
     async with BusReader(redis, KEYS).subscribe() as messages:
         await publisher.upsert(SID, ROUTE, now=NOW)
         sent = await asyncio.wait_for(anext(messages), 5)
@@ -118,7 +120,7 @@ Loss = Callable[[Redis], Awaitable[Any]]
         (lambda redis: redis.hset(KEYS.head, "term", 2), "term"),
     ],
 )
-async def test_whatever_happened_to_redis_is_noticed_before_anything_is_written(
+async def test_a_changed_redis_is_detected_before_the_next_write(
     publisher: Publisher, redis: Redis, loss: Loss, reason: str
 ) -> None:
     await publisher.upsert(SID, ROUTE, now=NOW)
@@ -134,7 +136,7 @@ async def _dump(redis: Redis) -> dict[Any, Any]:
     return {key: await redis.dump(key) for key in await redis.keys()}
 
 
-async def test_a_call_whose_answer_was_lost_is_done_once(
+async def test_a_write_whose_response_was_lost_is_applied_once(
     publisher: Publisher, reader: BusReader
 ) -> None:
     await publisher.upsert(SID, ROUTE, now=NOW)
@@ -148,7 +150,7 @@ async def test_a_call_whose_answer_was_lost_is_done_once(
     assert head.seq == publisher.seq == 1
 
 
-async def test_a_log_that_takes_no_entry_lets_nothing_be_written(
+async def test_a_failed_append_to_the_log_writes_nothing(
     publisher: Publisher, reader: BusReader, redis: Redis
 ) -> None:
     # An event of another epoch with a higher number: it came back alone.
@@ -179,7 +181,7 @@ async def test_a_rebuild_replaces_everything_under_a_new_epoch(
     await publisher.upsert(SID, ROUTE, now=NOW)
 
 
-async def test_an_old_leader_can_neither_publish_nor_rebuild(
+async def test_a_leader_with_an_old_term_can_neither_publish_nor_rebuild(
     publisher: Publisher, reader: BusReader, redis: Redis
 ) -> None:
     new = Publisher(redis, KEYS, term=2)
@@ -191,7 +193,7 @@ async def test_an_old_leader_can_neither_publish_nor_rebuild(
     assert (head.epoch, head.routes) == ("e2", 1)
 
 
-async def test_a_heartbeat_drops_revocations_that_are_over(
+async def test_a_heartbeat_drops_expired_revocations(
     publisher: Publisher, reader: BusReader
 ) -> None:
     await publisher.revoke(at=NOW - 86400 - 1, sid=SID)
@@ -203,7 +205,7 @@ async def test_a_heartbeat_drops_revocations_that_are_over(
     await publisher.beat(now=NOW)
 
 
-async def test_two_publishers_of_one_sequence_never_interleave(publisher: Publisher) -> None:
+async def test_events_of_two_publishers_never_interleave(publisher: Publisher) -> None:
     calls = [publisher.upsert(make_sid(n), ROUTE, now=NOW) for n in range(50)]
     await asyncio.gather(*calls, *(publisher.beat(now=NOW) for _ in range(10)))
     assert publisher.seq == 50
@@ -219,7 +221,7 @@ async def test_the_first_use_of_a_token_decides(publisher: Publisher, reader: Bu
     assert first.head.epoch == "e1"
 
 
-async def test_simultaneous_uses_of_a_token_have_one_first(reader: BusReader) -> None:
+async def test_one_of_simultaneous_uses_of_a_token_is_first(reader: BusReader) -> None:
     now = time.time()
     marks = await asyncio.gather(
         *(reader.mark_used("t", "open", kept_until=now + 60, now=now) for _ in range(20))
@@ -228,12 +230,12 @@ async def test_simultaneous_uses_of_a_token_have_one_first(reader: BusReader) ->
     assert all(mark.head is None for mark in marks)
 
 
-async def test_a_mark_is_forgotten_when_its_token_is_over(reader: BusReader, redis: Redis) -> None:
+async def test_a_used_token_mark_expires_with_its_token(reader: BusReader, redis: Redis) -> None:
     await reader.mark_used("t", "open", kept_until=NOW + 59.5, now=NOW)
     assert 0 < await redis.ttl(KEYS.used("t")) <= 60
 
 
-async def test_a_redis_that_is_out_of_memory_is_read_and_takes_no_mark(
+async def test_a_redis_out_of_memory_serves_reads_and_refuses_used_token_marks(
     publisher: Publisher, reader: BusReader, redis: Redis
 ) -> None:
     await publisher.upsert(SID, ROUTE, now=NOW)
@@ -251,7 +253,7 @@ async def test_a_redis_that_is_out_of_memory_is_read_and_takes_no_mark(
     assert (await reader.mark_used("t1", "open", kept_until=NOW + 60, now=NOW)).before is None
 
 
-async def test_a_redis_that_cannot_save_to_its_disk_says_so(tmp_path: Path) -> None:
+async def test_a_redis_that_cannot_save_to_disk_is_reported(tmp_path: Path) -> None:
     with RedisServer(redis_program(), tmp_path, keeps=True) as server:
         (tmp_path / "dump.rdb").mkdir()  # takes the place of the file that it would write
         client = connect(server.url)
@@ -264,7 +266,7 @@ async def test_a_redis_that_cannot_save_to_its_disk_says_so(tmp_path: Path) -> N
         await client.aclose()
 
 
-async def test_gateways_are_told_of_revocations_by_a_redis_that_is_out_of_memory(
+async def test_a_redis_out_of_memory_still_announces_revocations(
     publisher: Publisher, reader: BusReader, redis: Redis
 ) -> None:
     await redis.config_set("maxmemory", "1")
@@ -279,7 +281,7 @@ async def test_gateways_are_told_of_revocations_by_a_redis_that_is_out_of_memory
         await redis.config_set("maxmemory", "0")
 
 
-async def test_what_changes_while_a_redis_out_of_memory_is_read_is_no_answer(
+async def test_a_read_of_a_redis_out_of_memory_is_refused_if_its_content_changes_meanwhile(
     publisher: Publisher, redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reader = BusReader(redis, KEYS)
@@ -301,7 +303,7 @@ async def test_what_changes_while_a_redis_out_of_memory_is_read_is_no_answer(
         await redis.config_set("maxmemory", "0")
 
 
-async def test_nothing_of_an_empty_redis_is_a_snapshot(redis: Redis, reader: BusReader) -> None:
+async def test_an_empty_redis_yields_no_snapshot(redis: Redis, reader: BusReader) -> None:
     assert await reader.head() is None
     assert await reader.snapshot() is None
     await redis.hset(KEYS.head, "epoch", "half")
@@ -319,11 +321,11 @@ async def test_nothing_of_an_empty_redis_is_a_snapshot(redis: Redis, reader: Bus
         {b"epoch": b"e", b"seq": b"\xff", b"term": b"1", b"routes": b"0", b"revoked": b"0"},
     ],
 )
-def test_what_is_no_head_is_none(fields: dict[bytes, bytes]) -> None:
+def test_a_malformed_head_is_read_as_none(fields: dict[bytes, bytes]) -> None:
     assert parse_head(fields) is None
 
 
-async def test_a_redis_that_is_gone_is_unavailable_and_comes_back_empty(
+async def test_a_stopped_redis_is_unavailable_and_empty_after_restart(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with RedisServer(redis_program(), tmp_path_factory.mktemp("bus")) as server:
@@ -343,7 +345,7 @@ async def test_a_redis_that_is_gone_is_unavailable_and_comes_back_empty(
         await client.aclose()
 
 
-async def test_a_call_that_is_cancelled_at_any_moment_never_returns(redis: Redis) -> None:
+async def test_a_cancelled_call_never_returns_a_result(redis: Redis) -> None:
     reader = BusReader(redis, KEYS)
     await reader.head()
     for steps in [*range(12)] * 20:

@@ -34,7 +34,7 @@ FAILOVER_SECONDS = 20.0
         "rediss+cluster://a?ssl_ca_certs=/etc/ca.pem",
     ],
 )
-def test_what_a_url_may_be(url: str) -> None:
+def test_valid_redis_urls_are_accepted(url: str) -> None:
     assert check_url(url) == url
 
 
@@ -65,7 +65,7 @@ def test_what_a_url_may_be(url: str) -> None:
         "127.0.0.1:6379",
     ],
 )
-def test_what_is_no_url_is_refused_without_telling_it(url: str) -> None:
+def test_a_malformed_redis_url_is_refused_without_being_printed(url: str) -> None:
     with pytest.raises(ValueError, match=r"URL|node|option|path") as refused:
         check_url(url)
     assert "secret" not in str(refused.value)
@@ -138,12 +138,14 @@ async def _until_answered(reader: BusReader | Publisher) -> None:
                 await asyncio.sleep(0.05)
 
 
-async def test_sentinels_lead_to_the_master_also_after_a_failover(tmp_path: Path) -> None:
+async def test_sentinels_name_the_master_also_after_a_failover(tmp_path: Path) -> None:
     async with sentinel_site(tmp_path) as site:
         await publish_and_follow(site)
 
 
-async def test_a_cluster_is_followed_by_its_own_redirections_alone(tmp_path: Path) -> None:
+async def test_cluster_redirections_are_followed_without_reading_the_command_table(
+    tmp_path: Path,
+) -> None:
     async with cluster_site(tmp_path, key_slot(KEYS.head.encode())) as site:
         site.url = f"redis+cluster://127.0.0.1:{site.other.port},127.0.0.1:{site.replica.port}"
         await publish_and_follow(site)
@@ -151,7 +153,7 @@ async def test_a_cluster_is_followed_by_its_own_redirections_alone(tmp_path: Pat
         assert "cmdstat_command" not in calls
 
 
-async def test_a_cluster_that_does_not_serve_the_slot_is_said(tmp_path: Path) -> None:
+async def test_a_cluster_without_the_slot_is_reported(tmp_path: Path) -> None:
     port, bus = free_ports(2)
     options = ("--cluster-enabled", "yes", "--cluster-port", str(bus))
     async with running([Node(tmp_path, port, *options)]):
@@ -161,7 +163,7 @@ async def test_a_cluster_that_does_not_serve_the_slot_is_said(tmp_path: Path) ->
         await client.aclose()
 
 
-async def test_what_a_replica_answers_is_no_answer(tmp_path: Path) -> None:
+async def test_a_response_of_a_replica_is_not_used(tmp_path: Path) -> None:
     one, two = free_ports(2)
     master = Node(tmp_path / "a", one)
     replica = Node(tmp_path / "b", two, "--replicaof", f"127.0.0.1 {one}")
@@ -179,7 +181,7 @@ async def test_what_a_replica_answers_is_no_answer(tmp_path: Path) -> None:
         await behind.aclose()
 
 
-async def test_a_server_that_was_started_again_is_not_the_one_that_was(tmp_path: Path) -> None:
+async def test_a_restarted_server_is_detected(tmp_path: Path) -> None:
     node = Node(tmp_path / "a", free_ports(1)[0], "--appendonly", "yes", "--appendfsync", "always")
     async with running([node]):
         client: Redis = connect(f"redis://127.0.0.1:{node.port}")

@@ -22,7 +22,7 @@ async def activity_of(reader: ReportReader, sid: str) -> Activity | None:
     return (await reader.activities_of([sid], now=NOW)).get(sid)
 
 
-async def test_what_two_gateways_report_is_read_as_one(redis: Redis) -> None:
+async def test_reports_of_two_gateways_are_merged(redis: Redis) -> None:
     reader = ReportReader(redis, KEYS)
     assert await activity_of(reader, SID) is None
     for name, sub in (("one", "ada"), ("two", "bob")):
@@ -38,7 +38,7 @@ async def test_what_two_gateways_report_is_read_as_one(redis: Redis) -> None:
     assert activity.subs == ("bob",)
 
 
-async def test_reports_are_forgotten_by_themselves(redis: Redis) -> None:
+async def test_reports_expire(redis: Redis) -> None:
     writer = ReportWriter(redis, KEYS, "one")
     await writer.write(b"{}")
     await writer.write_activities({SID: part("ada")})
@@ -46,7 +46,7 @@ async def test_reports_are_forgotten_by_themselves(redis: Redis) -> None:
     assert 3500 < await redis.ttl(KEYS.activity(SID)) <= 3600
 
 
-async def test_garbage_and_floods_hide_nothing_and_cost_little(redis: Redis) -> None:
+async def test_malformed_or_many_reports_do_not_hide_valid_ones(redis: Redis) -> None:
     await redis.hset(KEYS.activity(SID), "garbage", "x")
     await redis.hset(KEYS.activity(SID), "long", "x" * 1_000_000)
     await redis.hset(KEYS.activity(SID), "n" * 1000, part("eve"))

@@ -21,7 +21,7 @@ async def head(*sentinels: int, name: str = "main") -> None:
         await client.aclose()
 
 
-async def test_who_knows_the_master_is_found_among_those_who_do_not(tmp_path: Path) -> None:
+async def test_a_sentinel_that_knows_the_master_is_found_among_others(tmp_path: Path) -> None:
     port, one, nobody = free_ports(3)
     master = Node(tmp_path / "a", port)
     watch = f"sentinel monitor main 127.0.0.1 {port} 1\n"
@@ -37,7 +37,7 @@ async def test_who_knows_the_master_is_found_among_those_who_do_not(tmp_path: Pa
         )
 
 
-async def test_a_master_that_its_sentinel_takes_for_dead_is_none(tmp_path: Path) -> None:
+async def test_a_master_marked_down_by_its_sentinel_is_not_used(tmp_path: Path) -> None:
     nobody, one = free_ports(2)
     watch = (
         f"sentinel monitor main 127.0.0.1 {nobody} 1\nsentinel down-after-milliseconds main 100\n"

@@ -13,7 +13,7 @@ from tests.shared.samples import SID, make_sid
 KEYS = Keys("test")
 
 
-async def test_asks_are_read_in_order_from_where_one_was(redis: Redis) -> None:
+async def test_sign_out_requests_are_read_in_order_from_a_position(redis: Redis) -> None:
     writer, reader = SignOutWriter(redis, KEYS), SignOutReader(redis, KEYS)
     assert await reader.after(BEGINNING, limit=10) == module.SignOutRequests((), None)
     for number in range(5):
@@ -45,7 +45,9 @@ async def test_asks_are_read_in_order_from_where_one_was(redis: Redis) -> None:
         {f"f{n}": "x" for n in range(100)},
     ],
 )
-async def test_what_is_no_ask_is_read_as_none(redis: Redis, fields: dict[str, str]) -> None:
+async def test_a_malformed_sign_out_request_is_read_as_none(
+    redis: Redis, fields: dict[str, str]
+) -> None:
     await redis.xadd(KEYS.asks, fields)  # type: ignore[arg-type]  # redis wants its own union
     await redis.xadd(KEYS.asks, {"later": "field", "sid": SID, "jti": "good"})
     bad, good = (await SignOutReader(redis, KEYS).after(BEGINNING, limit=10)).entries
@@ -61,7 +63,7 @@ async def test_the_stream_is_bounded(redis: Redis, monkeypatch: pytest.MonkeyPat
     assert await redis.xlen(KEYS.asks) == 10
 
 
-async def test_what_is_no_stream_is_removed(redis: Redis) -> None:
+async def test_a_key_of_another_type_is_removed(redis: Redis) -> None:
     await redis.set(KEYS.asks, "x")
     assert await SignOutReader(redis, KEYS).after(BEGINNING, limit=10) == module.SignOutRequests(
         (), None
@@ -71,7 +73,7 @@ async def test_what_is_no_stream_is_removed(redis: Redis) -> None:
     assert ask.jti == "t"
 
 
-async def test_only_the_stream_that_was_read_is_forgotten(redis: Redis) -> None:
+async def test_only_the_stream_that_was_read_is_deleted(redis: Redis) -> None:
     reader = SignOutReader(redis, KEYS)
     await redis.xadd(KEYS.asks, {"sid": SID, "jti": "a"}, id="5-1")
     await redis.xadd(KEYS.asks, {"sid": SID, "jti": "b"}, id="6-0")
@@ -81,7 +83,7 @@ async def test_only_the_stream_that_was_read_is_forgotten(redis: Redis) -> None:
     assert await redis.exists(KEYS.asks) == 0
 
 
-def test_places_are_numbers_and_no_texts() -> None:
+def test_stream_positions_are_compared_as_numbers() -> None:
     assert (
         comparable_id("9-0")
         < comparable_id("10-0")

@@ -59,7 +59,7 @@ async def publish_and_follow(publishing: str, following: str) -> None:
         await other.aclose()
 
 
-async def test_both_sides_reach_it_as_their_users(server: TlsRedis) -> None:
+async def test_controller_and_gateway_connect_as_their_users(server: TlsRedis) -> None:
     await publish_and_follow(server.url("controller"), server.url("gateway"))
 
 
@@ -68,7 +68,7 @@ async def test_an_authority_without_key_identifiers_is_trusted(server: TlsRedis)
     await publish_and_follow(server.url("controller"), server.url("gateway"))
 
 
-async def test_where_clients_show_a_certificate_the_url_names_it(tmp_path: Path) -> None:
+async def test_the_client_certificate_is_named_in_the_url(tmp_path: Path) -> None:
     async with tls_redis(tmp_path, "test", clients_show=True) as server:
         pair = server.authority.make("fumarole")
         urls = (server.url(user, pair=pair) for user in ("controller", "gateway"))
@@ -76,7 +76,7 @@ async def test_where_clients_show_a_certificate_the_url_names_it(tmp_path: Path)
         await refusal(server.url("gateway"))
 
 
-async def test_whoever_is_not_trusted_is_told_nothing_and_it_is_said_why(
+async def test_an_untrusted_server_receives_nothing_and_the_reason_is_reported(
     server: TlsRedis, tmp_path: Path
 ) -> None:
     others = Authority(tmp_path / "others")
@@ -86,18 +86,18 @@ async def test_whoever_is_not_trusted_is_told_nothing_and_it_is_said_why(
     assert "its certificate is not trusted: Hostname mismatch" in said
 
 
-async def test_a_wrong_password_is_said_and_not_told(server: TlsRedis) -> None:
+async def test_a_wrong_password_is_reported_without_being_printed(server: TlsRedis) -> None:
     said = await refusal(server.url("gateway", password="canary-8f2c"))
     assert said == "Redis did not answer: it does not take this user with this password"
 
 
-async def test_a_gateway_must_not_write_the_table_here_either(server: TlsRedis) -> None:
+async def test_over_tls_a_gateway_must_not_write_the_table(server: TlsRedis) -> None:
     client = connect(server.url("gateway"))
     with pytest.raises(BusUnavailable, match="may not"):
         await Publisher(client, KEYS, term=1).rebuild({SID: ROUTE}, {}, epoch="e1", now=time.time())
     await client.aclose()
 
 
-async def test_without_tls_it_is_not_reached(server: TlsRedis) -> None:
+async def test_a_tls_redis_is_not_reachable_without_tls(server: TlsRedis) -> None:
     url = server.url("gateway").replace("rediss:", "redis:").partition("?")[0]
     assert "canary" not in await refusal(url)

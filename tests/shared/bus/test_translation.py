@@ -59,7 +59,7 @@ CALLS: dict[str, Callable[[BusReader], Awaitable[object]]] = {
 
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("what", NONSENSE)
-async def test_an_answer_that_makes_no_sense_is_none(what: str, call: str) -> None:
+async def test_a_response_of_the_wrong_type_makes_the_bus_unavailable(what: str, call: str) -> None:
     async with speaking(NONSENSE[what]) as reader:
         with pytest.raises(BusUnavailable):
             await asyncio.wait_for(CALLS[call](reader), 10.0)

@@ -53,7 +53,7 @@ async def issuer(aiohttp_server: AiohttpServer) -> tuple[Issuer, str]:
     return issuer, str(server.make_url("/keys"))
 
 
-async def test_an_unknown_kid_asks_again_but_not_more_than_every_ten_seconds(
+async def test_an_unknown_kid_fetches_the_keys_at_most_every_ten_seconds(
     issuer: tuple[Issuer, str],
 ) -> None:
     served, url = issuer
@@ -72,7 +72,7 @@ async def test_an_unknown_kid_asks_again_but_not_more_than_every_ten_seconds(
     assert served.asked == 2
 
 
-async def test_a_caller_that_goes_away_leaves_the_others_their_answer(
+async def test_a_cancelled_caller_does_not_cancel_the_fetch_for_others(
     issuer: tuple[Issuer, str],
 ) -> None:
     served, url = issuer
@@ -107,7 +107,7 @@ async def test_the_last_good_set_is_kept_while_the_source_is_down(
     assert set(await source.keys_for("other")) == {OLD.kid}
 
 
-async def test_a_removed_key_is_gone_with_the_next_fetch(issuer: tuple[Issuer, str]) -> None:
+async def test_a_removed_key_is_unknown_after_the_next_fetch(issuer: tuple[Issuer, str]) -> None:
     served, url = issuer
     clock = Clock()
     source = KeySource(url, clock=clock)
@@ -130,13 +130,13 @@ async def test_a_private_issuer_may_have_an_authority_without_key_identifiers(
     assert OLD.kid in await KeySource(url, clock=Clock()).keys_for(OLD.kid)
 
 
-async def test_a_set_of_more_than_a_mebibyte_is_not_read(issuer: tuple[Issuer, str]) -> None:
+async def test_a_key_set_over_one_mebibyte_is_refused(issuer: tuple[Issuer, str]) -> None:
     served, url = issuer
     served.answer = web.Response(body=key_set_of(OLD) + b" " * MAX_BYTES)
     assert not await KeySource(url, clock=Clock()).keys_for(OLD.kid)
 
 
-async def test_a_file_is_read_again_too(tmp_path: Path) -> None:
+async def test_a_key_set_file_is_read_again(tmp_path: Path) -> None:
     path, clock = tmp_path / "keys.json", Clock()
     source = KeySource(str(path), clock=clock)
     assert not await source.keys_for(OLD.kid)
@@ -145,7 +145,7 @@ async def test_a_file_is_read_again_too(tmp_path: Path) -> None:
     assert set(await source.keys_for(OLD.kid)) == {OLD.kid}
 
 
-async def test_keys_are_there_soon_after_the_start(issuer: tuple[Issuer, str]) -> None:
+async def test_keys_are_fetched_at_start(issuer: tuple[Issuer, str]) -> None:
     source = KeySource(issuer[1], clock=Clock())
     task = asyncio.create_task(source.keep_fresh())
     async with asyncio.timeout(5):
@@ -154,7 +154,7 @@ async def test_keys_are_there_soon_after_the_start(issuer: tuple[Issuer, str]) -
     task.cancel()
 
 
-def test_plain_http_is_for_loopback_only() -> None:
+def test_plain_http_is_allowed_only_for_loopback() -> None:
     assert key_source("http://127.0.0.1:1/keys")
     assert key_source("/etc/fumarole/jwks.json")
     with pytest.raises(ValueError, match="loopback"):

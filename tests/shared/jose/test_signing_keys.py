@@ -33,7 +33,7 @@ def pem(key: Ed25519PrivateKey, how: KeySerializationEncryption | None = None) -
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how or NoEncryption())
 
 
-def test_the_keys_come_in_their_order() -> None:
+def test_signing_keys_keep_their_order() -> None:
     read = read_signing_keys(b"# old and new\n" + pem(KEYS[0]) + b"\n" + pem(KEYS[1]))
     assert [key.private_bytes_raw() for key in read] == [k.private_bytes_raw() for k in KEYS]
 
@@ -52,14 +52,14 @@ def test_the_keys_come_in_their_order() -> None:
         b"".join(pem(Ed25519PrivateKey.generate()) for _ in range(17)),
     ],
 )
-def test_what_is_no_signing_key_is_refused(text: bytes) -> None:
+def test_a_malformed_signing_key_is_refused(text: bytes) -> None:
     with pytest.raises(ValueError, match="key") as caught:
         read_signing_keys(text)
     secret = pem(KEYS[0]).splitlines()[1].decode()
     assert secret not in str(caught.value)
 
 
-def test_the_command_writes_what_gateways_verify_with(tmp_path: Path) -> None:
+def test_the_command_writes_the_public_keys_for_gateways(tmp_path: Path) -> None:
     for number, key in enumerate(KEYS):
         (tmp_path / f"{number}.pem").write_bytes(pem(key))
     paths = [str(tmp_path / f"{number}.pem") for number in range(2)]
@@ -74,7 +74,7 @@ def test_the_command_writes_what_gateways_verify_with(tmp_path: Path) -> None:
         assert TableVerifier(read_key_set(told), instance="i").head(text).matches(head)
 
 
-def test_a_file_that_is_none_ends_the_command(
+def test_a_malformed_key_file_ends_the_command(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     (tmp_path / "empty.pem").write_bytes(b"")

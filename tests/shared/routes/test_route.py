@@ -51,7 +51,7 @@ def test_the_hash_is_64_bits_of_sha_256() -> None:
     assert digest(SID, b'{"b": [2], "a": 1}') == int(whole[:16], 16)
 
 
-def test_fields_that_this_version_does_not_know_count_in_the_hash() -> None:
+def test_unknown_fields_count_in_the_hash() -> None:
     assert digest(SID, encode(make_route())) != digest(SID, encode(make_route() | {"later": 1}))
 
 
@@ -61,7 +61,7 @@ def test_fields_that_this_version_does_not_know_count_in_the_hash() -> None:
 @pytest.mark.parametrize(
     "restriction", [{"kind": "vnc", "clipboard": "none"}, {"service_workers": True}]
 )
-def test_a_route_that_restricts_is_of_a_version_of_its_own(restriction: dict[str, Any]) -> None:
+def test_a_route_with_restrictions_has_a_higher_version(restriction: dict[str, Any]) -> None:
     target = {
         "scheme": "tcp" if "kind" in restriction else "http",
         "host": "h",
@@ -81,13 +81,13 @@ def test_a_route_that_restricts_is_of_a_version_of_its_own(restriction: dict[str
         RouteReader().read(make_sid(7), raw, epoch="e")
 
 
-def test_a_frame_restricts_nothing_so_older_gateways_read_its_route() -> None:
+def test_a_route_with_a_frame_keeps_the_version_for_older_gateways() -> None:
     raw = encode_route(make_route() | {"frame": True})
     assert "v" not in json.loads(raw)
     assert RouteReader().read(SID, raw, epoch="e").frame
 
 
-def test_a_route_that_restricts_nothing_is_written_as_ever() -> None:
+def test_a_route_without_restrictions_keeps_the_first_version() -> None:
     plain = make_route()
     unrestricted = plain | {"clipboard": "both", "service_workers": False, "frame": False}
     assert encode_route(unrestricted) == msgspec.json.encode(plain)
@@ -97,7 +97,7 @@ def test_a_route_that_restricts_nothing_is_written_as_ever() -> None:
     "wrong",
     [{"clipboard": "none"}, {"clipboard": "maybe"}, {"service_workers": 1}],
 )
-def test_a_restriction_that_does_not_fit_makes_a_route_unreadable(wrong: dict[str, Any]) -> None:
+def test_an_invalid_restriction_makes_a_route_unreadable(wrong: dict[str, Any]) -> None:
     for raw in (encode(make_route() | wrong), encode({"v": 2, "route": make_route() | wrong})):
         with pytest.raises(UnreadableRoute):
             RouteReader().read(SID, raw, epoch="e")

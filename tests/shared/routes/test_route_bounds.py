@@ -33,12 +33,12 @@ def is_readable(route: dict[str, Any]) -> bool:
 @pytest.mark.parametrize(
     ("kind", "scheme"), list(product(SCHEMES, ["http", "https", "tcp", "ws", "wss", "udp"]))
 )
-def test_what_may_stand_behind_each_kind(kind: str, scheme: str) -> None:
+def test_each_kind_of_route_has_its_target_schemes(kind: str, scheme: str) -> None:
     route = make_route(kind=kind, target=TARGET | {"scheme": scheme})
     assert is_readable(route) == (scheme in SCHEMES[kind])
 
 
-def test_a_route_that_says_no_more_than_it_must_grants_nothing() -> None:
+def test_a_route_with_required_fields_alone_grants_no_optional_right() -> None:
     least = {
         "sid": SID, "rev": 0, "job": "j", "rank": 0, "kind": "web", "owner": "a", "hosts": [HOST],
         "state": "ready", "target": TARGET,
@@ -54,7 +54,7 @@ def test_a_route_that_says_no_more_than_it_must_grants_nothing() -> None:
     assert Found(Standing.SERVED) == Found(Standing.SERVED, None, private=False)
 
 
-def test_what_many_connections_share_cannot_change_and_costs_the_collector_nothing() -> None:
+def test_a_route_is_immutable_and_untracked_by_the_garbage_collector() -> None:
     table = make_table({SID: encode(make_route())})
     route, entry, found = table.route(SID), table.entry(SID), table.find(HOST)
     assert route is not None
@@ -98,7 +98,7 @@ PATH = "/" + "a" * 1023
         ({"service_workers": True}, {"hosts": ["elsewhere", HOST]}),
     ],
 )
-def test_a_route_is_readable_up_to_its_bounds(
+def test_a_route_is_readable_up_to_its_limits(
     fits: dict[str, Any], does_not: dict[str, Any]
 ) -> None:
     assert is_readable(make_route(**fits))
@@ -106,13 +106,13 @@ def test_a_route_is_readable_up_to_its_bounds(
 
 
 @pytest.mark.parametrize("clipboard", ["both", "in", "out", "none"])
-def test_text_may_go_one_way_over_a_clipboard(clipboard: str) -> None:
+def test_a_clipboard_policy_may_allow_one_direction(clipboard: str) -> None:
     desktop = make_route(kind="vnc", target=TARGET | {"scheme": "tcp"}, clipboard=clipboard)
     assert RouteReader().read(SID, encode(desktop), epoch="e").clipboard == clipboard
 
 
 @pytest.mark.parametrize("raw", [b"{", b"", b"\xff", b'"\xff"', b'"no token"', b'{"v":2}'])
-def test_what_is_no_route_says_why_it_is_not_served(raw: bytes) -> None:
+def test_a_malformed_route_states_why_it_is_not_served(raw: bytes) -> None:
     table = make_table({SID: raw})
     entry = table.entry(SID)
     assert entry is not None
@@ -120,7 +120,7 @@ def test_what_is_no_route_says_why_it_is_not_served(raw: bytes) -> None:
     assert table.find(HOST) == Found(Standing.UNREADABLE, private=True)
 
 
-def test_a_route_that_is_too_long_is_not_read() -> None:
+def test_an_oversize_route_is_not_read() -> None:
     """Reading such a route would block the loop, whatever fills it."""
     route = make_route() | {"unknown": ""}
     for room, reads in ((MOST_ROUTE_BYTES, True), (MOST_ROUTE_BYTES + 1, False)):
@@ -140,7 +140,7 @@ def removed(seq: int, sid: str = SID) -> RouteRemoved:
     return RouteRemoved(epoch="e1", seq=seq, at=event_time(0), sid=sid)
 
 
-def test_states_are_counted_as_routes_come_change_and_go() -> None:
+def test_state_counts_follow_added_changed_and_removed_routes() -> None:
     one, two = make_sid(1), make_sid(2)
     table = make_table({one: encode(make_route(one)), two: b"{"}, seq=0)
     assert (dict(table.states), table.unreadable) == ({"ready": 1}, 1)
@@ -151,7 +151,7 @@ def test_states_are_counted_as_routes_come_change_and_go() -> None:
     assert (+table.states, table.unreadable, len(table)) == ({"closing": 1}, 0, 1)
 
 
-def test_every_change_is_one_and_what_changes_nothing_is_none() -> None:
+def test_apply_returns_a_change_only_if_the_table_changed() -> None:
     table = make_table({SID: encode(make_route())})
     known = table.changes
     table.apply(removed(1, make_sid(9)))
@@ -170,7 +170,7 @@ def test_every_change_is_one_and_what_changes_nothing_is_none() -> None:
         assert table.changes > known
 
 
-def test_a_table_says_where_it_stands() -> None:
+def test_a_table_knows_its_epoch_and_sequence() -> None:
     head = Head(epoch="e1", seq=0, term=7, routes=0, revoked=0, since=5.0)
     table = RouteTable(head, RouteReader())
     assert (table.head, table.since, table.changes, table.hash) == (head, 5.0, 0, 0)
@@ -178,7 +178,7 @@ def test_a_table_says_where_it_stands() -> None:
     assert table.head == msgspec.structs.replace(head, seq=1)
 
 
-def test_one_string_stands_for_a_session_wherever_it_is_named() -> None:
+def test_session_identifiers_are_interned_in_the_table() -> None:
     table = make_table({SID: encode(make_route())})
     route = table.route(SID)
     assert route is not None
@@ -188,7 +188,7 @@ def test_one_string_stands_for_a_session_wherever_it_is_named() -> None:
     assert (table.name_of("unknown"), table.entry("unknown")) == ("unknown", None)
 
 
-def test_a_host_of_three_is_nobodys_until_two_let_go() -> None:
+def test_a_host_claimed_by_three_routes_is_served_once_two_release_it() -> None:
     sids, link = [make_sid(n) for n in (1, 2, 3)], "demo.apps.example.com"
     routes = {s: make_route(s, hosts=[f"{s}.apps.example.com", link]) for s in sids}
     table = make_table({sid: encode(route) for sid, route in routes.items()})
@@ -201,7 +201,7 @@ def test_a_host_of_three_is_nobodys_until_two_let_go() -> None:
     assert table._hosts == {}
 
 
-def test_the_host_of_another_domain_is_not_that_of_a_session_that_is_served() -> None:
+def test_a_session_host_under_another_domain_is_not_found() -> None:
     table = make_table({SID: encode(make_route())})
     assert table.find(f"{SID}.elsewhere.example").standing is Standing.ABSENT
     assert table.find(f"x.{HOST}").standing is Standing.ABSENT
@@ -211,9 +211,7 @@ def test_the_host_of_another_domain_is_not_that_of_a_session_that_is_served() ->
     ("seq", "outcome"),
     [(4, Outcome.REPAIR), (5, Outcome.CURRENT), (6, Outcome.APPLIED), (7, Outcome.REPAIR)],
 )
-def test_a_revocation_that_is_held_is_current_in_its_place_alone(
-    seq: int, outcome: Outcome
-) -> None:
+def test_a_stored_revocation_is_current_only_under_its_own_name(seq: int, outcome: Outcome) -> None:
     table = make_table(revoked={"jti:t": 9e9, "jti:t-1": 2e9}, seq=5)
     assert table.revoke(revoked(5, sid=SID, jti="t-9"))
     assert not table.revoke(revoked(5, sid=SID, jti="t-9"))
@@ -232,12 +230,12 @@ def test_another_table_never_brings_a_grant_back() -> None:
     assert newer.changes == known
 
 
-def test_a_table_without_revocations_has_revoked_nothing() -> None:
+def test_a_table_without_revocations_revokes_no_grant() -> None:
     grant: dict[str, Any] = {"sid": SID, "jti": "t", "sub": "ada", "kid": "k", "issued_at": 0.0}
     assert not make_table().is_revoked(**grant)
 
 
-def test_a_revocation_loaded_twice_is_the_later_one() -> None:
+def test_of_two_revocations_of_one_name_the_later_one_is_kept() -> None:
     head = Head(epoch="e1", seq=0, term=1, routes=0, revoked=1)
     table = RouteTable(head, RouteReader())
     table.load_revocation("jti:a", 3e9)
@@ -246,13 +244,13 @@ def test_a_revocation_loaded_twice_is_the_later_one() -> None:
     assert dict(table.revocations) == {"jti:a": 3e9}
 
 
-def test_a_revocation_that_is_over_right_now_still_counts() -> None:
+def test_a_revocation_that_expires_now_is_still_effective() -> None:
     table = make_table(revoked={"jti:a": 1000.0})
     table.prune(1000.0)
     assert "jti:a" in table.revocations
 
 
-def test_a_route_that_is_plain_is_taken_at_its_word_and_a_signed_one_as_well() -> None:
+def test_without_keys_plain_and_signed_routes_are_read() -> None:
     # A reader without keys accepts it, so controllers can begin to sign before every gateway has
     # keys.
     assert isinstance(RouteReader().read(SID, signed(make_route()), epoch="e1"), Route)

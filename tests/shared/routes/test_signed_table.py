@@ -40,7 +40,7 @@ def signed(key: Ed25519PrivateKey = KEY, instance: str = "i") -> str:
 # The signature
 
 
-def test_a_signed_head_says_what_the_head_says() -> None:
+def test_a_verified_head_equals_the_signed_head() -> None:
     said = verifier().head(signed())
     assert said.matches(HEAD)
     assert (said.at, said.floor, said.root) == (7.25, 0.5, ROOT.hex())
@@ -59,7 +59,7 @@ def test_a_signed_head_says_what_the_head_says() -> None:
         {"server": "other"},
     ],
 )
-def test_it_says_nothing_of_another_head(change: dict[str, Any]) -> None:
+def test_a_signature_does_not_verify_another_head(change: dict[str, Any]) -> None:
     assert not verifier().head(signed()).matches(msgspec.structs.replace(HEAD, **change))
 
 
@@ -70,7 +70,7 @@ def test_keys_are_rotated_by_a_set() -> None:
         verifier(OTHER).head(signed(KEY))
 
 
-def test_what_another_installation_signed_is_refused() -> None:
+def test_a_signature_of_another_installation_is_refused() -> None:
     with pytest.raises(TokenRefused, match="another installation"):
         verifier(instance="j").head(signed())
     one = TableSigner(KEY, instance="j").sign_revocation(Revocation("kid:k", 1.0))
@@ -78,7 +78,7 @@ def test_what_another_installation_signed_is_refused() -> None:
         verifier().revocation(one)
 
 
-def test_no_signature_passes_for_one_of_another_kind() -> None:
+def test_a_signature_of_one_kind_does_not_verify_another_kind() -> None:
     signer = TableSigner(KEY, instance="i")
     revocation = signer.sign_revocation(Revocation("kid:k", 1.5))
     assert verifier().revocation(revocation) == Revocation("kid:k", 1.5)
@@ -101,7 +101,7 @@ def test_no_changed_character_goes_unnoticed(part: int) -> None:
             verifier().head(".".join(changed))
 
 
-def test_a_known_head_is_not_verified_again_and_another_is() -> None:
+def test_the_verification_of_a_head_is_cached() -> None:
     one, text = verifier(), signed()
     assert not one.is_known(text)
     assert one.head(text) is one.head(text)
@@ -185,7 +185,7 @@ class Held:
 
 @settings(max_examples=50, deadline=None)
 @given(CHANGES)
-def test_the_digest_kept_up_by_changes_is_the_one_from_scratch(changes: list[Any]) -> None:
+def test_the_incremental_digest_equals_the_full_digest(changes: list[Any]) -> None:
     digest, held = TableDigest(), Held()
     for number, change in enumerate(changes):
         apply(digest, change)
@@ -198,7 +198,9 @@ def test_the_digest_kept_up_by_changes_is_the_one_from_scratch(changes: list[Any
 
 @settings(max_examples=50, deadline=None)
 @given(CHANGES, SIDS, st.binary(max_size=9), st.floats(1.0, 9.0))
-def test_a_change_can_be_taken_back(changes: list[Any], sid: str, raw: bytes, score: float) -> None:
+def test_reverting_a_change_restores_the_digest(
+    changes: list[Any], sid: str, raw: bytes, score: float
+) -> None:
     digest = TableDigest()
     for change in changes:
         apply(digest, change)
@@ -209,7 +211,7 @@ def test_a_change_can_be_taken_back(changes: list[Any], sid: str, raw: bytes, sc
     assert digest.root == root
 
 
-def test_nothing_stands_for_anything_else() -> None:
+def test_different_entries_have_different_digests() -> None:
     def root(*changes: Any) -> bytes:
         digest = TableDigest()
         for change in changes:
@@ -235,7 +237,7 @@ def test_nothing_stands_for_anything_else() -> None:
     assert len(roots) == 12
 
 
-def test_one_change_hashes_one_bucket() -> None:
+def test_one_change_rehashes_one_bucket() -> None:
     digest = TableDigest()
     for number in range(1000):
         digest.put_route(f"{number:026}", b"x")
@@ -244,7 +246,7 @@ def test_one_change_hashes_one_bucket() -> None:
     assert not digest.settle(1)
 
 
-def test_the_form_does_not_change() -> None:
+def test_the_signed_form_is_stable() -> None:
     """The next version has to verify the signatures of this one."""
     digest = TableDigest()
     digest.put_route("a" * 26, b'{"sid":"a"}')

@@ -59,7 +59,7 @@ def test_a_status_is_written_with_its_route() -> None:
     assert "status" not in msgspec.json.decode(encode_route(route | {"status": None}))
 
 
-def test_what_is_not_known_in_a_status_is_ignored() -> None:
+def test_unknown_fields_of_a_status_are_ignored() -> None:
     known = read_status(encode(STARTING | {"later": [1, {}]}))
     assert known is not None
     assert known.phase == "starting"
@@ -67,7 +67,7 @@ def test_what_is_not_known_in_a_status_is_ignored() -> None:
 
 @pytest.mark.parametrize("restriction", [{}, {"service_workers": True}])
 @pytest.mark.parametrize("status", UNREADABLE, ids=str)
-def test_a_status_that_cannot_be_read_leaves_its_route_as_if_it_had_none(
+def test_a_route_with_an_unreadable_status_is_read_without_status(
     status: Any, restriction: dict[str, Any]
 ) -> None:
     raw = encode_route(make_route(status=status) | restriction)
@@ -76,12 +76,12 @@ def test_a_status_that_cannot_be_read_leaves_its_route_as_if_it_had_none(
     assert route.status is None
 
 
-def test_a_route_without_a_status_is_written_as_ever() -> None:
+def test_a_route_without_status_keeps_its_encoding() -> None:
     route = make_route()
     assert encode_route(route | {"status": None}) == encode_route(route)
 
 
-def test_no_status_that_is_written_is_too_long_to_be_read() -> None:
+def test_every_written_status_fits_the_read_limit() -> None:
     times = tuple(("a" * 32, 1234567890.123456) for _ in range(6))
     longest = Status(
         phase="a" * 32, since=1234567890.123456, reason="r" * 64, detail="\U0001f30b" * MOST_DETAIL,
@@ -94,7 +94,7 @@ def test_no_status_that_is_written_is_too_long_to_be_read() -> None:
     assert read_status(raw[:-1] + b" " * MOST_BYTES + b"}") is None
 
 
-def test_how_a_session_ended_is_remembered_with_its_job() -> None:
+def test_the_end_of_a_session_is_kept_with_its_job() -> None:
     table = table_of(**{SID: encode(make_route(status=STARTING))})
     table.apply(removed({"phase": "failed", "reason": "exit_code", "app": "Lab"}))
     assert SID not in table
@@ -107,21 +107,21 @@ def test_how_a_session_ended_is_remembered_with_its_job() -> None:
 
 
 @pytest.mark.parametrize("status", [None, *UNREADABLE], ids=str)
-def test_whatever_an_end_says_of_itself_the_session_has_ended(status: Any) -> None:
+def test_a_session_with_a_malformed_end_has_ended(status: Any) -> None:
     table = table_of(**{SID: encode(make_route(status=STARTING))})
     table.apply(removed(status))
     assert SID not in table
     assert table.ended[SID].status == Status(phase="ended", app="Lab")
 
 
-def test_what_no_signature_covers_is_not_believed_where_one_is_asked_for() -> None:
+def test_with_route_keys_an_unsigned_status_is_ignored() -> None:
     table = table_of(**{SID: encode(make_route())})
     table.proof = object()  # type: ignore[assignment]  # any will do
     table.apply(removed({"phase": "failed", "detail": "send your password to Mallory"}))
     assert table.ended[SID].status is None
 
 
-def test_only_so_many_ends_are_remembered() -> None:
+def test_the_number_of_remembered_ends_is_bounded() -> None:
     table = table_of()
     for number in range(MOST_ENDED + 10):
         sid = make_sid(number)

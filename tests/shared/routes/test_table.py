@@ -109,9 +109,7 @@ def test_applying_events_in_order_equals_the_snapshot(changes: list[Any], start:
 
 
 @given(events(), st.integers(0, 100), st.integers(-100, 100))
-def test_every_gap_and_rollback_is_noticed_and_changes_nothing(
-    event: Any, at: int, step: int
-) -> None:
+def test_every_gap_and_rollback_is_detected_and_not_applied(event: Any, at: int, step: int) -> None:
     table = make_table({SID: encode(make_route())}, {"jti:x": 1.0}, seq=at)
     before = contents(table)
     placed = msgspec.structs.replace(event, seq=max(0, at + step))
@@ -123,14 +121,14 @@ def test_every_gap_and_rollback_is_noticed_and_changes_nothing(
 
 
 @given(events(epoch="e2", seqs=st.integers(0, 3)))
-def test_every_change_of_epoch_is_noticed_and_changes_nothing(event: Any) -> None:
+def test_an_event_of_another_epoch_is_detected_and_not_applied(event: Any) -> None:
     table = make_table({SID: encode(make_route())}, seq=1)
     before = contents(table)
     assert table.apply(event) is Outcome.REPAIR
     assert contents(table) == before
 
 
-def test_an_unknown_event_passes_as_applied() -> None:
+def test_an_unknown_event_advances_the_sequence() -> None:
     table = make_table(seq=4)
     assert table.apply(UnknownEvent(v=2, epoch="e1", seq=5, type="RouteMoved")) is Outcome.UNKNOWN
     assert table.apply(upserted(make_route(), 6)) is Outcome.APPLIED
@@ -139,7 +137,7 @@ def test_an_unknown_event_passes_as_applied() -> None:
 @pytest.mark.parametrize(
     ("found", "counted"), [((1, 0), (2, 0)), ((1, 1), (1, 0)), ((0, 0), (0, 1))]
 )
-def test_a_snapshot_whose_counts_do_not_fit_is_refused(
+def test_a_snapshot_with_wrong_counts_is_refused(
     found: tuple[int, int], counted: tuple[int, int]
 ) -> None:
     head = Head(epoch="e", seq=1, term=1, routes=counted[0], revoked=counted[1])
@@ -176,7 +174,7 @@ def test_a_session_is_found_by_its_own_host_and_by_its_links() -> None:
     assert table.find("other.apps.example.com").standing is Standing.ABSENT
 
 
-def test_a_revision_with_the_same_hosts_is_found_as_any_other() -> None:
+def test_a_new_revision_with_the_same_hosts_is_found() -> None:
     first, second = (
         make_route(rev=rev, hosts=[f"{SID}.apps.example.com", "link.example.com"], state=state)
         for rev, state in ((1, "ready"), (2, "closing"))
@@ -197,7 +195,7 @@ def test_a_revision_with_the_same_hosts_is_found_as_any_other() -> None:
     assert table.find("link.example.com").standing is Standing.ABSENT
 
 
-def test_a_revision_is_counted_once_and_keeps_the_strings_that_are_keys() -> None:
+def test_a_new_revision_is_counted_once_and_keeps_the_key_strings() -> None:
     table = make_table({SID: encode(make_route())})
     before = table.route(SID)
     table.apply(upserted(make_route(rev=2, state="closing"), 1))
@@ -209,7 +207,7 @@ def test_a_revision_is_counted_once_and_keeps_the_strings_that_are_keys() -> Non
     assert after.sid is before.sid
 
 
-def test_a_table_out_of_use_is_freed_in_pieces() -> None:
+def test_a_replaced_table_is_freed_in_steps() -> None:
     hosts = [f"{SID}.apps.example.com", "one.example.com", "two.example.com"]
     table = make_table({SID: encode(make_route(hosts=hosts))})
     assert table.free(2) is True
@@ -217,7 +215,7 @@ def test_a_table_out_of_use_is_freed_in_pieces() -> None:
     assert table.free(2) is False
 
 
-def test_a_host_that_two_routes_name_is_served_by_neither_until_one_lets_go() -> None:
+def test_a_host_claimed_by_two_routes_is_served_once_one_releases_it() -> None:
     one, two = make_sid(1), make_sid(2)
     link = "demo.apps.example.com"
     held = {
@@ -231,7 +229,7 @@ def test_a_host_that_two_routes_name_is_served_by_neither_until_one_lets_go() ->
     assert (one in table, two in table) == (False, True)
 
 
-def test_a_route_that_names_a_host_twice_is_not_in_its_own_way() -> None:
+def test_a_route_that_names_a_host_twice_is_served() -> None:
     host = f"{SID}.apps.example.com"
     table = make_table({SID: encode(make_route(hosts=[host, host]))})
     assert table.find(host).standing is Standing.SERVED
@@ -262,13 +260,13 @@ def test_a_route_that_names_a_host_twice_is_not_in_its_own_way() -> None:
         None,
     ],
 )
-def test_a_route_that_cannot_be_read_is_known_but_not_served(route: Any) -> None:
+def test_an_unreadable_route_is_known_but_not_served(route: Any) -> None:
     table = make_table({SID: encode(route)})
     assert table.find(f"{SID}.apps.example.com").standing is Standing.UNREADABLE
     assert (table.route(SID), table.unreadable, len(table)) == (None, 1, 1)
 
 
-def test_a_route_that_is_nested_too_deeply_is_not_served_either() -> None:
+def test_a_too_deeply_nested_route_is_not_served() -> None:
     deep = encode(make_route())[:-1] + b',"deep":' + b"[" * 100_000 + b"]" * 100_000 + b"}"
     table = make_table({SID: deep})
     assert table.find(f"{SID}.apps.example.com").standing is Standing.UNREADABLE

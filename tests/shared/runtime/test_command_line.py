@@ -24,13 +24,13 @@ def run(module: str, *arguments: str, **settings: str) -> subprocess.CompletedPr
 
 
 @pytest.mark.parametrize("module", PROGRAMS)
-def test_the_version_is_told_without_settings(module: str) -> None:
+def test_the_version_is_printed_without_settings(module: str) -> None:
     done = run(module, "--version")
     assert (done.returncode, done.stdout) == (0, f"fumarole-{module} {VERSION}\n")
 
 
 @pytest.mark.parametrize("module", PROGRAMS)
-def test_help_says_where_the_settings_are_listed(module: str) -> None:
+def test_help_names_the_page_that_lists_the_settings(module: str) -> None:
     done = run(module, "--help")
     assert done.returncode == 0
     page = done.stdout.partition("environment: ")[2].split()[0]
@@ -52,7 +52,7 @@ def test_a_check_lists_every_problem_and_starts_nothing(module: str) -> None:
         assert "TOKEN_ISUER is no setting; FUMAROLE_GATEWAY_TOKEN_ISSUER is one" in done.stderr
 
 
-def test_a_check_of_good_settings_ends_with_0(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_check_of_valid_settings_exits_with_0(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as end:
         settings_from_command("x", lambda: 1, summary="", reference="", arguments=["--check"])
     assert end.value.code == 0
@@ -60,7 +60,7 @@ def test_a_check_of_good_settings_ends_with_0(capsys: pytest.CaptureFixture[str]
     assert settings_from_command("x", lambda: 7, summary="", reference="", arguments=[]) == 7
 
 
-def test_an_unknown_argument_ends_the_process_with_2() -> None:
+def test_an_unknown_argument_exits_with_2() -> None:
     with pytest.raises(SystemExit) as end:
         settings_from_command("x", lambda: 1, summary="", reference="", arguments=["--port"])
     assert end.value.code == 2

@@ -14,7 +14,7 @@ from shared.runtime import listeners
 from shared.runtime.listeners import listening
 
 
-async def test_no_answer_says_what_serves_it() -> None:
+async def test_no_response_names_the_server_software() -> None:
     async def refuse(_request: web.Request) -> web.Response:
         raise web.HTTPForbidden
 
@@ -39,7 +39,7 @@ async def test_no_answer_says_what_serves_it() -> None:
     ],
     ids=["garbage", "length", "long", "control"],
 )
-async def test_what_is_no_http_is_refused_in_json_and_not_quoted(sent: bytes) -> None:
+async def test_malformed_http_is_refused_in_json_without_quoting_it(sent: bytes) -> None:
     async with listening(web.Application(), ("127.0.0.1", 0)) as address:
         reader, writer = await asyncio.open_connection(*address)
         writer.write(sent)
@@ -55,7 +55,7 @@ async def test_what_is_no_http_is_refused_in_json_and_not_quoted(sent: bytes) ->
 
 
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br", "zstd"])
-async def test_no_body_is_decoded_before_it_is_known_who_asks(
+async def test_no_body_is_decoded_before_authentication(
     coding: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def refuse(_request: web.Request) -> web.Response:
@@ -81,7 +81,7 @@ async def until_ended(reader: asyncio.StreamReader) -> None:
 
 
 @pytest.mark.parametrize("sent", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n"], ids=["nothing", "half"])
-async def test_a_first_head_that_does_not_come_is_not_waited_for(
+async def test_a_connection_without_a_first_head_is_closed_at_its_deadline(
     sent: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(listeners, "HEAD_SECONDS", 0.05)
@@ -92,7 +92,7 @@ async def test_a_first_head_that_does_not_come_is_not_waited_for(
         writer.close()
 
 
-async def test_of_connections_that_wait_the_oldest_make_room(
+async def test_the_oldest_waiting_connections_are_closed_for_new_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(listeners, "MOST_WAITING", 4)
@@ -130,7 +130,9 @@ async def connected(
     return reader, writer
 
 
-async def test_a_client_that_takes_no_response_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_client_that_reads_no_response_is_disconnected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(listeners, "STALLED_SECONDS", 0.05)
     ended = asyncio.Event()
 
@@ -153,7 +155,7 @@ async def test_a_client_that_takes_no_response_is_cut_off(monkeypatch: pytest.Mo
         writer.close()
 
 
-async def test_a_handler_that_breaks_says_nothing_about_itself() -> None:
+async def test_a_failing_handler_leaks_no_details() -> None:
     async def broken(_request: web.Request) -> web.Response:
         raise RuntimeError("secret")
 
@@ -168,7 +170,7 @@ async def test_a_handler_that_breaks_says_nothing_about_itself() -> None:
         assert (await answer.json())["code"] == "internal_server_error"
 
 
-async def test_an_answer_that_is_under_way_is_finished_when_it_ends() -> None:
+async def test_a_response_in_progress_is_finished_at_shutdown() -> None:
     begun = asyncio.Event()
 
     async def slow(_request: web.Request) -> web.Response:

@@ -19,7 +19,7 @@ def reaches(host: str, port: int) -> bool:
     return True
 
 
-def test_an_ipv4_address_is_taken_alone() -> None:
+def test_an_ipv4_address_binds_ipv4_alone() -> None:
     (sock,) = listen("127.0.0.1", 0)
     with sock:
         assert sock.family == socket.AF_INET
@@ -27,7 +27,7 @@ def test_an_ipv4_address_is_taken_alone() -> None:
 
 
 @needs_ipv6
-def test_the_unspecified_ipv6_address_takes_both_families() -> None:
+def test_the_unspecified_ipv6_address_binds_both_families() -> None:
     (sock,) = listen("::", 0)
     with sock:
         port = sock.getsockname()[1]
@@ -36,7 +36,7 @@ def test_the_unspecified_ipv6_address_takes_both_families() -> None:
 
 
 @needs_ipv6
-def test_any_other_ipv6_address_is_only_itself() -> None:
+def test_any_other_ipv6_address_binds_ipv6_alone() -> None:
     (sock,) = listen("::1", 0)
     with sock:
         port = sock.getsockname()[1]
@@ -44,7 +44,7 @@ def test_any_other_ipv6_address_is_only_itself() -> None:
         assert not reaches("127.0.0.1", port)
 
 
-def test_a_name_is_listened_to_at_all_its_addresses_at_one_port(
+def test_a_host_name_binds_all_its_addresses_at_one_port(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     found = [(socket.AF_INET, 1, 6, "", (host, 0)) for host in ("127.0.0.1", "127.0.0.2")]
@@ -57,7 +57,7 @@ def test_a_name_is_listened_to_at_all_its_addresses_at_one_port(
     assert names[0][1] == names[1][1]
 
 
-def test_where_one_address_is_taken_none_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_if_one_address_is_in_use_none_is_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.2", 0)) as taken:
         port = taken.getsockname()[1]
         found = [(socket.AF_INET, 1, 6, "", (host, port)) for host in ("127.0.0.1", "127.0.0.2")]

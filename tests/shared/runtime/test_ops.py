@@ -10,7 +10,7 @@ from shared.runtime.listeners import listening
 from shared.runtime.ops import make_ops_app, make_registry
 
 
-async def test_the_ops_listener_says_how_the_process_is() -> None:
+async def test_the_ops_listener_reports_health_readiness_and_metrics() -> None:
     registry = make_registry()
     Counter("fumarole_test", "Counted in a test.", registry=registry).inc()
     reasons, faults, degraded = ["no route table yet"], list[str](), list[str]()

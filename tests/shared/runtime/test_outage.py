@@ -16,7 +16,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str, object, obje
     ]
 
 
-def test_an_outage_is_told_once_then_each_minute_and_at_its_end(
+def test_an_outage_is_logged_once_then_each_minute_and_at_its_end(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -59,7 +59,7 @@ def test_the_first_signal_asks_to_stop(number: signal.Signals) -> None:
         assert process.wait(10) == 0
 
 
-def test_a_second_signal_ends_at_once() -> None:
+def test_a_second_signal_exits_at_once() -> None:
     with started(STUBBORN.format(after="await asyncio.sleep(60)")) as process:
         assert line(process) == "up"
         process.send_signal(signal.SIGTERM)
@@ -70,19 +70,19 @@ def test_a_second_signal_ends_at_once() -> None:
 
 
 @pytest.mark.parametrize("soft", [100, 200])
-def test_the_limit_of_descriptors_is_raised_to_what_is_allowed(soft: int) -> None:
+def test_the_soft_descriptor_limit_is_raised_to_the_hard_limit(soft: int) -> None:
     with started(LIMITS.format(soft=soft)) as process:
         assert line(process) == "200 200 200"
 
 
-def test_addresses_are_written_whole(tmp_path: Path) -> None:
+def test_the_address_file_is_written_atomically(tmp_path: Path) -> None:
     path = tmp_path / "addresses.json"
     write_address_file(path, {"public": join_address("::1", 80), "ops": join_address("h", 81)})
     assert json.loads(path.read_text()) == {"public": "[::1]:80", "ops": "h:81"}
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_no_address_file_is_written_unasked(tmp_path: Path) -> None:
+def test_no_address_file_is_written_without_the_setting(tmp_path: Path) -> None:
     write_address_file(None, {})
     assert list(tmp_path.iterdir()) == []
 
@@ -95,6 +95,6 @@ print(gc.get_threshold() == COLLECTOR_THRESHOLDS, gc.get_freeze_count() > 0, gc.
 """
 
 
-def test_the_collector_is_calmed_and_not_switched_off() -> None:
+def test_the_garbage_collector_runs_less_often_but_stays_enabled() -> None:
     with started(CALM) as process:
         assert line(process) == "True True True"
