@@ -18,7 +18,7 @@ async def gives_up(catch_up: CatchUp) -> None:
             await catch_up.caught_up()
 
 
-async def test_a_request_that_has_given_up_keeps_nobody_from_spreading() -> None:
+async def test_a_cancelled_request_no_longer_waits_for_a_repair() -> None:
     catch_up = CatchUp(on_reached=lambda _: None)
     waits = catch_up.caught_up()
     catch_up.aim_at(BEYOND, read_at=1.0, waiting=catch_up.begin_look())
@@ -27,7 +27,7 @@ async def test_a_request_that_has_given_up_keeps_nobody_from_spreading() -> None
     assert not catch_up.is_awaited
 
 
-async def test_a_table_that_cannot_be_repaired_does_not_collect_requests() -> None:
+async def test_requests_do_not_accumulate_while_the_table_cannot_be_repaired() -> None:
     catch_up = CatchUp(on_reached=lambda _: None)
     waits = catch_up.caught_up()
     for _ in range(100):

@@ -29,7 +29,7 @@ from tests.gateway.bus.following import (
 from tests.programs import RedisServer, redis_program
 
 
-async def test_without_a_redis_it_is_starting_and_takes_it_up_when_it_comes(
+async def test_without_redis_the_follower_is_starting_and_connects_once_it_is_there(
     tmp_path_factory: pytest.TempPathFactory, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "gateway.bus.follower")
@@ -53,7 +53,7 @@ async def test_without_a_redis_it_is_starting_and_takes_it_up_when_it_comes(
         server.kill()
 
 
-async def test_a_redis_without_a_head_is_not_served_from(redis: Redis) -> None:
+async def test_a_redis_without_a_head_serves_no_route(redis: Redis) -> None:
     await redis.hset(KEYS.routes, ONE, encode(make_route(ONE)))
     async with following(redis) as seen:
         await asyncio.sleep(0.3)
@@ -61,7 +61,7 @@ async def test_a_redis_without_a_head_is_not_served_from(redis: Redis) -> None:
         assert seen.bus() is Bus.STARTING
 
 
-async def test_events_are_applied_in_order_and_told(redis: Redis) -> None:
+async def test_events_are_applied_in_order_and_reported(redis: Redis) -> None:
     publisher = await published(redis, make_route(ONE))
     async with following(redis) as seen:
         await seen.until_equal(publisher)
@@ -76,7 +76,7 @@ async def test_events_are_applied_in_order_and_told(redis: Redis) -> None:
         assert 0 <= seen.follower.lag_seconds < 5
 
 
-async def test_a_sign_out_before_there_is_a_table_counts_in_the_first_one(redis: Redis) -> None:
+async def test_a_sign_out_before_the_first_table_is_applied_to_it(redis: Redis) -> None:
     publisher = await published(redis, make_route(ONE))
     async with following(redis) as seen:
         seen.follower.end_grant(ONE, "token")
@@ -105,7 +105,7 @@ async def test_an_event_is_routable_within_50_ms(redis: Redis) -> None:
         assert sorted(took)[10] < 0.05
 
 
-async def test_a_lost_event_is_noticed_by_the_next_one(redis: Redis) -> None:
+async def test_a_lost_event_is_detected_by_the_next_one(redis: Redis) -> None:
     publisher = await published(redis)
     async with following(redis) as seen:
         await seen.until_equal(publisher)
@@ -119,7 +119,7 @@ async def test_a_lost_event_is_noticed_by_the_next_one(redis: Redis) -> None:
         assert seen.follower.noted["gap"] >= 1
 
 
-async def test_a_revocation_counts_at_once_though_what_came_before_it_was_lost(
+async def test_a_revocation_after_a_lost_event_takes_effect_at_once(
     redis: Redis,
 ) -> None:
     publisher = await published(redis, make_route(ONE))
@@ -138,7 +138,7 @@ async def test_a_revocation_counts_at_once_though_what_came_before_it_was_lost(
         assert set(table.revocations) == {f"sub:{ONE}:ada"}
 
 
-async def test_a_notice_has_no_place_in_the_order(redis: Redis) -> None:
+async def test_a_notice_has_no_sequence_number(redis: Redis) -> None:
     publisher = await published(redis, make_route(ONE))
     replica = Publisher(redis, KEYS, term=1)
     async with following(redis) as seen:
@@ -169,7 +169,7 @@ NESTED = b'{"v":1,"epoch":"e1","seq":9,"type":"Heartbeat","x":' + b"[" * 100_000
 
 
 @pytest.mark.parametrize("message", [b"{", b"\xff", b'{"v":1,"type":"GrantRevoked"}', NESTED])
-async def test_a_message_that_cannot_be_decoded_has_the_head_polled_at_at_once(
+async def test_an_undecodable_message_polls_the_head_at_once(
     redis: Redis, monkeypatch: pytest.MonkeyPatch, message: bytes
 ) -> None:
     """It may stand where a revocation was: the follower must not wait for the next poll."""
@@ -187,7 +187,7 @@ async def test_a_message_that_cannot_be_decoded_has_the_head_polled_at_at_once(
         assert seen.follower.noted["malformed"] == 1
 
 
-async def test_a_flood_of_such_messages_does_not_become_a_flood_of_looks(
+async def test_a_flood_of_undecodable_messages_does_not_flood_redis_with_polls(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = 0
@@ -209,7 +209,7 @@ async def test_a_flood_of_such_messages_does_not_become_a_flood_of_looks(
         assert 0 < looks <= 10 * (time.monotonic() - began) + 3
 
 
-async def test_a_lost_bus_opens_nothing_then_serves_nothing_and_then_recovers(
+async def test_a_lost_bus_stops_openings_then_all_requests_and_recovers(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     server = RedisServer(redis_program(), tmp_path_factory.mktemp("lost"))
@@ -235,7 +235,7 @@ async def test_a_lost_bus_opens_nothing_then_serves_nothing_and_then_recovers(
         server.kill()
 
 
-async def test_a_dead_controller_closes_nothing_but_dials_nothing_after_its_grace(
+async def test_after_its_grace_a_silent_controller_stops_new_dials_but_closes_no_connection(
     redis: Redis,
 ) -> None:
     publisher = await published(redis, make_route(ONE))

@@ -31,14 +31,14 @@ from tests.gateway.process import GatewayProcess
 from tests.programs import RedisServer, redis_program
 
 
-def test_a_fresh_gateway_takes_a_table_only_from_where_it_began() -> None:
+def test_a_new_gateway_refuses_a_table_begun_on_another_redis_process() -> None:
     head = Head(epoch="e", seq=1, term=1, routes=0, revoked=0)
     check_fresh(head)
     with pytest.raises(SnapshotRefused, match="another Redis process"):
         check_fresh(msgspec.structs.replace(head, moved=True))
 
 
-async def test_what_stands_in_redis_does_not_say_where_it_is(redis: Redis) -> None:
+async def test_the_head_in_redis_cannot_hide_a_changed_server(redis: Redis) -> None:
     publisher, reader = await published(redis), BusReader(redis, KEYS)
     await redis.hset(KEYS.head, "moved", "true")
     assert not (await reader.head() or pytest.fail("no head")).moved
@@ -71,7 +71,7 @@ async def restored(folder: Path) -> AsyncIterator[tuple[RedisServer, Redis, Publ
         server.kill()
 
 
-async def test_what_was_withdrawn_is_not_served_again_from_an_old_file(tmp_path: Path) -> None:
+async def test_an_old_redis_file_does_not_restore_withdrawn_routes(tmp_path: Path) -> None:
     async with restored(tmp_path) as (_, client, publisher), following(client) as seen:
         await until(lambda: seen.follower.last_error == ANOTHER_SERVER)
         await until(lambda: seen.follower.clock._polled_at is not None)
@@ -88,7 +88,7 @@ async def test_what_was_withdrawn_is_not_served_again_from_an_old_file(tmp_path:
         assert seen.follower.last_error is None
 
 
-async def test_a_gateway_that_knows_better_serves_on_meanwhile(tmp_path: Path) -> None:
+async def test_a_gateway_with_a_newer_table_keeps_serving_it(tmp_path: Path) -> None:
     server = RedisServer(redis_program(), tmp_path, keeps=True)
     server.start()
     client = connect(server.url)
@@ -115,7 +115,7 @@ async def publisher_rebuilds(client: Redis) -> None:
     await publisher.rebuild({TWO: encode(make_route(TWO))}, {}, epoch="e2", now=time.time())
 
 
-async def test_readiness_says_why_until_a_leader_has_rebuilt(tmp_path: Path) -> None:
+async def test_readiness_states_the_reason_until_a_leader_has_rebuilt(tmp_path: Path) -> None:
     async with restored(tmp_path) as (server, client, _):
         gateway = GatewayProcess(tmp_path, server.url)
         try:

@@ -26,7 +26,7 @@ from tests.programs import RedisServer, redis_program
 from tests.timing import timed
 
 
-async def test_a_process_that_was_stopped_looks_before_it_serves_on(redis: Redis) -> None:
+async def test_a_suspended_process_polls_the_head_before_it_serves_again(redis: Redis) -> None:
     publisher = await published(redis, make_route(ONE))
     async with following(redis, grace=10) as seen:
         await seen.until_equal(publisher)
@@ -43,7 +43,7 @@ async def test_a_process_that_was_stopped_looks_before_it_serves_on(redis: Redis
         assert seen.follower.noted["slept"] == 1
 
 
-async def test_who_was_stopped_waits_for_its_look_also_where_it_takes_long(
+async def test_after_a_suspension_a_slow_poll_is_awaited(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publisher = await published(redis, make_route(ONE))
@@ -65,7 +65,7 @@ async def test_who_was_stopped_waits_for_its_look_also_where_it_takes_long(
         assert held(seen.follower.table) == set()
 
 
-async def test_a_look_during_which_the_process_was_stopped_says_nothing(
+async def test_a_poll_during_which_the_process_was_suspended_is_discarded(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publisher = await published(redis, make_route(ONE))
@@ -110,7 +110,7 @@ def stop_before_the_next_answer(
     return stopped
 
 
-async def test_an_answer_from_before_a_stop_says_nothing(
+async def test_a_response_from_before_a_suspension_is_discarded(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publisher = await published(redis, make_route(ONE))
@@ -123,7 +123,7 @@ async def test_an_answer_from_before_a_stop_says_nothing(
         assert held(seen.follower.table) == set()
 
 
-async def test_a_repair_during_which_the_process_was_stopped_looks_anew(
+async def test_a_repair_interrupted_by_a_suspension_polls_again(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     publisher = await published(redis, make_route(ONE))
@@ -137,7 +137,7 @@ async def test_a_repair_during_which_the_process_was_stopped_looks_anew(
         assert held(seen.follower.table) == set()
 
 
-async def test_a_lost_last_event_is_noticed_by_the_head_within_its_two_seconds(
+async def test_a_lost_last_event_is_detected_by_the_head_within_two_seconds(
     redis: Redis,
 ) -> None:
     publisher = await published(redis)
@@ -150,7 +150,7 @@ async def test_a_lost_last_event_is_noticed_by_the_head_within_its_two_seconds(
         assert took.seconds < 3.0
 
 
-async def test_a_request_may_ask_for_one_repair_and_gets_it_at_once(redis: Redis) -> None:
+async def test_a_request_can_trigger_one_immediate_repair(redis: Redis) -> None:
     publisher = await published(redis)
     async with following(redis, spread=0.99) as seen:
         await seen.until_equal(publisher)
@@ -162,7 +162,7 @@ async def test_a_request_may_ask_for_one_repair_and_gets_it_at_once(redis: Redis
         assert held(seen.follower.table) == {ONE}
 
 
-async def test_many_who_ask_for_a_repair_cost_few_looks_at_the_head(redis: Redis) -> None:
+async def test_many_requested_repairs_share_few_polls_of_the_head(redis: Redis) -> None:
     publisher = await published(redis)
     async with following(redis) as seen:
         await seen.until_equal(publisher)
@@ -177,7 +177,7 @@ async def _calls(redis: Redis) -> int:
     return int(stats["cmdstat_hgetall"]["calls"])
 
 
-async def test_a_repair_without_a_redis_ends_in_time_and_fails_nobody(
+async def test_a_repair_without_redis_ends_at_its_deadline_without_error(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     with RedisServer(redis_program(), tmp_path_factory.mktemp("gone")) as server:

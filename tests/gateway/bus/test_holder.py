@@ -110,7 +110,7 @@ async def holding(leader: Leader, *, signs: bool = False) -> Holding:
 # Events
 
 
-async def test_the_next_events_are_applied_and_whom_they_concern_is_told() -> None:
+async def test_the_next_events_are_applied_and_their_sessions_reported() -> None:
     leader = await Leader().begin(ONE)
     h = await holding(leader)
     assert h.holder.lag_seconds == 0.0
@@ -131,7 +131,7 @@ async def test_the_next_events_are_applied_and_whom_they_concern_is_told() -> No
     assert not await h.asks_for_a_look()
 
 
-async def test_a_gap_has_the_head_polled_at_and_changes_nothing() -> None:
+async def test_a_gap_polls_the_head_and_changes_no_route() -> None:
     leader = await Leader().begin(ONE)
     h = await holding(leader)
     leader.upsert(TWO)
@@ -142,7 +142,7 @@ async def test_a_gap_has_the_head_polled_at_and_changes_nothing() -> None:
     assert await h.asks_for_a_look()
 
 
-async def test_what_is_no_event_has_the_head_polled_at_also_before_there_is_a_table() -> None:
+async def test_a_malformed_event_polls_the_head_also_before_the_first_table() -> None:
     h = Holding()
     h.hear(b"{")
     assert h.holder.noted == {"malformed": 1}
@@ -152,7 +152,7 @@ async def test_what_is_no_event_has_the_head_polled_at_also_before_there_is_a_ta
     assert not await h.asks_for_a_look()
 
 
-async def test_who_waits_for_a_head_goes_on_with_the_event_that_leads_to_it() -> None:
+async def test_a_wait_for_a_head_ends_with_the_event_that_reaches_it() -> None:
     leader = await Leader().begin(ONE)
     h = await holding(leader)
     event = leader.upsert(TWO)
@@ -169,7 +169,7 @@ async def test_who_waits_for_a_head_goes_on_with_the_event_that_leads_to_it() ->
 
 
 @pytest.mark.parametrize("ahead", ["wall", "controller"])
-async def test_a_clock_that_jumps_ahead_brings_no_revoked_grant_back(ahead: str) -> None:
+async def test_a_clock_that_jumps_ahead_restores_no_revoked_grant(ahead: str) -> None:
     leader = await Leader().begin(ONE, revoked={"jti:old": NOW + 10, "jti:t": NOW + DAY})
     h = await holding(leader)
     h.holder.prune()
@@ -188,7 +188,7 @@ async def test_a_clock_that_jumps_ahead_brings_no_revoked_grant_back(ahead: str)
     assert set(h.table.revocations) == {"jti:t"}
 
 
-async def test_where_no_event_says_a_time_the_gateways_own_counts_alone() -> None:
+async def test_without_event_times_only_the_gateways_clock_is_used() -> None:
     leader = await Leader().begin(ONE, revoked={"jti:old": NOW + 10, "jti:t": NOW + DAY})
     h = await holding(leader)
     h.wall = NOW + 12
@@ -196,7 +196,7 @@ async def test_where_no_event_says_a_time_the_gateways_own_counts_alone() -> Non
     assert set(h.table.revocations) == {"jti:t"}
 
 
-async def test_a_revocation_counts_wherever_in_the_order_it_stands() -> None:
+async def test_a_revocation_takes_effect_at_any_sequence_number() -> None:
     leader = await Leader().begin(ONE)
     h = await holding(leader)
     leader.upsert(TWO)
@@ -216,7 +216,7 @@ async def test_a_revocation_counts_wherever_in_the_order_it_stands() -> None:
     assert (second.holder.noted["early"], second.holder.noted["applied"]) == (0, 1)
 
 
-async def test_under_signed_heads_it_needs_a_proof_of_its_own() -> None:
+async def test_under_signed_heads_an_early_revocation_needs_its_own_signature() -> None:
     leader = await Leader(KEY).begin(ONE)
     h = await holding(leader, signs=True)
     leader.upsert(TWO)
@@ -230,7 +230,7 @@ async def test_under_signed_heads_it_needs_a_proof_of_its_own() -> None:
     assert h.holder.noted["early"] == 1
 
 
-async def test_an_event_that_is_not_what_was_signed_has_the_head_polled_at() -> None:
+async def test_an_event_that_differs_from_the_signed_state_polls_the_head() -> None:
     leader = await Leader(KEY).begin(ONE)
     h = await holding(leader, signs=True)
     event = leader.upsert(TWO)
@@ -244,7 +244,7 @@ async def test_an_event_that_is_not_what_was_signed_has_the_head_polled_at() -> 
 
 
 @pytest.mark.parametrize("signs", [False, True])
-async def test_told_events_are_a_sign_of_life_unless_the_controller_gives_a_signed_one(
+async def test_events_are_a_sign_of_life_unless_heartbeats_are_signed(
     signs: bool,
 ) -> None:
     leader = await Leader(KEY if signs else None).begin(ONE)
@@ -263,7 +263,7 @@ async def test_told_events_are_a_sign_of_life_unless_the_controller_gives_a_sign
     assert h.dialling()
 
 
-async def test_an_event_that_is_not_known_has_the_table_read_anew_twice_a_minute_at_most(
+async def test_an_unknown_event_reloads_the_table_at_most_twice_a_minute(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     leader = await Leader().begin(ONE)
@@ -298,7 +298,7 @@ async def test_an_event_that_is_not_known_has_the_table_read_anew_twice_a_minute
 # Sign-outs
 
 
-async def test_a_sign_out_counts_once() -> None:
+async def test_a_repeated_sign_out_is_applied_once() -> None:
     h = await holding(await Leader().begin(ONE))
     for _ in range(2):
         h.holder.end_grant(ONE, "t1")
@@ -307,7 +307,7 @@ async def test_a_sign_out_counts_once() -> None:
     assert h.holder.noted["signed_out"] == 1
 
 
-async def test_so_many_sign_outs_before_there_is_a_table_are_kept() -> None:
+async def test_a_bounded_number_of_sign_outs_is_kept_before_the_first_table() -> None:
     h, leader = Holding(), await Leader().begin(ONE)
     for number in range(1001):
         h.holder.end_grant(ONE, f"t{number}")
@@ -320,7 +320,7 @@ async def test_so_many_sign_outs_before_there_is_a_table_are_kept() -> None:
 # Another table
 
 
-async def test_an_older_table_is_refused_and_another_takes_no_grant_back() -> None:
+async def test_an_older_table_is_refused_and_a_new_epoch_restores_no_grant() -> None:
     leader = await Leader().begin(ONE, TWO)
     h = await holding(leader)
     old = await h.load(leader)
@@ -335,7 +335,7 @@ async def test_an_older_table_is_refused_and_another_takes_no_grant_back() -> No
     assert h.holder.noted["snapshot"] == 2
 
 
-async def test_what_was_signed_takes_the_place_of_what_was_not_whatever_that_says() -> None:
+async def test_a_signed_table_replaces_any_unsigned_table() -> None:
     h = Holding(signs=True)
     plain = await Leader(epoch="e9", term=9).begin(ONE, revoked={"kid:k1": NOW + DAY})
     await h.adopt(plain)
@@ -350,7 +350,7 @@ async def test_what_was_signed_takes_the_place_of_what_was_not_whatever_that_say
     assert set(h.table) == {ONE}
 
 
-async def test_a_signed_table_is_as_old_a_sign_of_life_as_its_signature() -> None:
+async def test_a_signed_table_is_a_sign_of_life_of_its_signing_time() -> None:
     h = Holding(signs=True)
     h.wall = NOW + 10
     await h.adopt(await Leader(KEY).begin(ONE))
@@ -360,7 +360,7 @@ async def test_a_signed_table_is_as_old_a_sign_of_life_as_its_signature() -> Non
     assert not h.dialling()
 
 
-async def test_a_table_that_has_moved_is_a_sign_of_life() -> None:
+async def test_a_table_with_a_later_sequence_is_a_sign_of_life() -> None:
     h, leader = Holding(), await Leader().begin(ONE)
     h.uptime += 61
     assert not h.dialling()
@@ -374,7 +374,7 @@ async def test_a_table_that_has_moved_is_a_sign_of_life() -> None:
     assert h.dialling()
 
 
-async def test_a_table_is_as_good_as_when_it_was_read() -> None:
+async def test_a_table_is_current_as_of_its_reading() -> None:
     h = Holding()
     h.uptime = 52.0
     h.holder.adopt(await h.load(await Leader().begin(ONE)), read_at=51.0)
@@ -383,7 +383,7 @@ async def test_a_table_is_as_good_as_when_it_was_read() -> None:
         assert h.holder.bus is bus
 
 
-async def test_a_table_that_is_behind_the_head_by_now_has_it_polled_at_once_more() -> None:
+async def test_a_table_behind_the_head_polls_it_again() -> None:
     h, leader = Holding(), await Leader().begin(ONE)
     table = await h.load(leader)
     leader.upsert(TWO)
@@ -396,7 +396,7 @@ async def test_a_table_that_is_behind_the_head_by_now_has_it_polled_at_once_more
     assert not await other.asks_for_a_look()
 
 
-async def test_events_that_arrive_while_a_table_is_read_are_applied_to_it() -> None:
+async def test_events_received_during_a_table_load_are_applied_to_it() -> None:
     h, leader = Holding(), await Leader().begin(ONE)
     with h.holder.buffering_events():
         leader.upsert(TWO)
@@ -415,7 +415,7 @@ async def test_events_that_arrive_while_a_table_is_read_are_applied_to_it() -> N
     assert set(h.table) == {ONE, TWO, THREE}
 
 
-async def test_of_signed_events_that_arrive_only_so_many_are_checked_at_once() -> None:
+async def test_the_number_of_signed_events_verified_at_once_is_bounded() -> None:
     for signs, applied in ((False, 100), (True, 64)):
         leader = await Leader(KEY if signs else None).begin(ONE)
         h = Holding(signs=signs)
@@ -426,7 +426,7 @@ async def test_of_signed_events_that_arrive_only_so_many_are_checked_at_once() -
         assert h.table.seq == applied
 
 
-async def test_of_signed_events_that_arrive_a_forged_one_is_the_last() -> None:
+async def test_a_forged_event_stops_the_verification_of_later_ones() -> None:
     leader = await Leader(KEY).begin(ONE)
     h = await holding(leader, signs=True)
     table = await h.load(leader)
@@ -443,7 +443,7 @@ async def test_of_signed_events_that_arrive_a_forged_one_is_the_last() -> None:
 # What is allowed, and what waits
 
 
-async def test_what_may_be_done_follows_from_the_table_and_from_when_it_was_good() -> None:
+async def test_the_bus_state_follows_from_the_table_and_its_age() -> None:
     h = Holding()
 
     def may(now: float) -> tuple[bool, bool, bool]:
@@ -469,7 +469,7 @@ async def test_what_may_be_done_follows_from_the_table_and_from_when_it_was_good
     assert may(115.1) == (False, False, False)
 
 
-async def test_a_repair_waits_for_the_head_and_longer_where_this_process_was_stopped(
+async def test_a_repair_waits_for_the_head_and_longer_after_a_suspension(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gateway.bus.holder.REPAIR_SECONDS", 0.02)
@@ -502,7 +502,7 @@ async def test_a_repair_waits_for_the_head_and_longer_where_this_process_was_sto
 # Metrics and descriptions
 
 
-async def test_routes_that_cannot_be_read_are_doubted_where_only_signed_ones_count() -> None:
+async def test_with_route_keys_unreadable_routes_are_suspect() -> None:
     h = Holding(signs=True)
     assert h.doubt() is None
     good = await Leader().begin(ONE)
@@ -518,7 +518,7 @@ async def test_routes_that_cannot_be_read_are_doubted_where_only_signed_ones_cou
     assert believing.doubt() is None
 
 
-async def test_the_state_of_the_bus_is_told_once_each_time_it_changes(
+async def test_each_change_of_the_bus_state_is_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level(logging.INFO)

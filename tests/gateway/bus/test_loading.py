@@ -26,18 +26,18 @@ def snapshot(routes: int, revoked: int, *, claimed: int | None = None) -> Snapsh
     )
 
 
-async def test_a_whole_snapshot_is_a_table_at_its_heads_place() -> None:
+async def test_a_complete_snapshot_becomes_a_table_at_its_heads_sequence() -> None:
     table = await load_table(snapshot(3, 2), RouteReader())
     assert (table.epoch, table.seq, len(table), len(table.revocations)) == ("e", 5, 3, 2)
 
 
 @pytest.mark.parametrize("claimed", [2, 4])
-async def test_a_snapshot_that_does_not_fit_its_head_is_none(claimed: int) -> None:
+async def test_a_snapshot_that_differs_from_its_head_is_refused(claimed: int) -> None:
     with pytest.raises(SnapshotRefused):
         await load_table(snapshot(3, 0, claimed=claimed), RouteReader())
 
 
-async def test_the_loop_turns_while_a_table_is_loaded() -> None:
+async def test_the_event_loop_is_not_blocked_by_a_table_load() -> None:
     turns = 0
 
     async def count() -> None:

@@ -16,7 +16,7 @@ from tests.gateway.bus.following import BASE, encode, following, make_route, pub
 ONE, TWO, THREE = sid_of(1), sid_of(2), sid_of(3)
 
 
-async def test_before_there_is_a_table_the_state_is_told_and_nothing_else(redis: Redis) -> None:
+async def test_before_the_first_table_only_the_state_is_exported(redis: Redis) -> None:
     async with following(redis) as seen:
         told = describe(seen.follower)
         told_of = describe_host("x.example", seen.follower, Bounds(()), now=time.time(), failing={})
@@ -30,7 +30,7 @@ async def test_before_there_is_a_table_the_state_is_told_and_nothing_else(redis:
         assert "fumarole_gateway_routes " not in text
 
 
-async def test_a_table_is_told_with_its_hash_and_with_what_it_does_not_serve(
+async def test_a_table_is_exported_with_its_hash_and_unserved_routes(
     redis: Redis,
 ) -> None:
     shared = "link.example"
@@ -65,7 +65,7 @@ async def test_a_table_is_told_with_its_hash_and_with_what_it_does_not_serve(
         assert f'hash="{table.hash:016x}"' in text
 
 
-async def test_two_followers_agree_by_their_hash_whatever_the_order(redis: Redis) -> None:
+async def test_followers_have_equal_hashes_for_any_order_of_routes(redis: Redis) -> None:
     publisher = await published(redis)
     async with following(redis) as first:
         await first.until_equal(publisher)

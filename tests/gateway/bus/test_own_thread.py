@@ -63,7 +63,7 @@ async def mark(reader: ReaderWithOwnThread) -> None:
     await reader.mark_used("a", "open", kept_until=time.time() + 99, now=0.0)
 
 
-async def test_answers_come_within_few_turns_however_long_they_are(
+async def test_large_responses_are_received_in_few_turns(
     redis: Redis, redis_server: RedisServer
 ) -> None:
     async with reading(redis_server.url) as reader:
@@ -77,7 +77,7 @@ async def test_answers_come_within_few_turns_however_long_they_are(
     assert await redis.exists(Keys("test").used("a"))
 
 
-async def test_a_redis_that_never_answers_is_not_waited_for(
+async def test_a_redis_that_never_responds_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gateway.bus.own_thread.CALL_SECONDS", 0.2)
@@ -88,13 +88,13 @@ async def test_a_redis_that_never_answers_is_not_waited_for(
                 await reader.head()
 
 
-async def test_a_redis_that_is_away_is_said_to_be(tmp_path: object) -> None:
+async def test_an_unreachable_redis_is_reported(tmp_path: object) -> None:
     async with reading(f"unix://{tmp_path}/none.sock") as reader:
         with pytest.raises(BusUnavailable):
             await reader.head()
 
 
-async def test_who_is_cancelled_leaves_nothing_that_is_asked() -> None:
+async def test_a_cancelled_call_leaves_no_pending_request() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with reading(f"redis://127.0.0.1:{silent.getsockname()[1]}") as reader:
             with pytest.raises(TimeoutError):
@@ -102,7 +102,7 @@ async def test_who_is_cancelled_leaves_nothing_that_is_asked() -> None:
                     await reader.head()
 
 
-async def test_a_failover_that_the_thread_sees_is_one_for_all_calls(tmp_path: Path) -> None:
+async def test_a_failover_seen_by_the_thread_applies_to_all_calls(tmp_path: Path) -> None:
     """A master that was cut off from its Sentinels answers as if nothing had happened."""
     old, new, watching = free_ports(3)
     masters = [Node(tmp_path / "a", old), Node(tmp_path / "b", new)]
@@ -123,7 +123,7 @@ async def test_a_failover_that_the_thread_sees_is_one_for_all_calls(tmp_path: Pa
                         await reader.head()
 
 
-async def test_what_is_under_way_ends_with_the_thread() -> None:
+async def test_pending_calls_end_with_the_thread() -> None:
     thread, begun, ended = OwnThread(), threading.Event(), threading.Event()
 
     async def under_way() -> None:

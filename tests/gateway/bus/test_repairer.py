@@ -27,7 +27,7 @@ from tests.gateway.bus.following import (
 )
 
 
-async def test_what_was_lost_is_read_from_the_log_and_not_the_whole_table(redis: Redis) -> None:
+async def test_lost_events_are_read_from_the_log_without_a_table_load(redis: Redis) -> None:
     publisher = await published(redis)
     async with following(redis, spread=0.99) as seen:
         await seen.until_equal(publisher)
@@ -48,7 +48,7 @@ async def test_what_was_lost_is_read_from_the_log_and_not_the_whole_table(redis:
 
 
 @pytest.mark.parametrize("log", ["absent", "damaged", "short"])
-async def test_where_the_log_does_not_reach_the_whole_table_is_read(redis: Redis, log: str) -> None:
+async def test_beyond_the_log_the_whole_table_is_loaded(redis: Redis, log: str) -> None:
     publisher = await published(redis)
     async with following(redis) as seen:
         await seen.until_equal(publisher)
@@ -66,7 +66,7 @@ async def test_where_the_log_does_not_reach_the_whole_table_is_read(redis: Redis
         assert seen.follower.noted["snapshot"] == 2
 
 
-async def test_another_table_brings_no_grant_back(redis: Redis) -> None:
+async def test_a_new_table_restores_no_revoked_grant(redis: Redis) -> None:
     publisher = await published(redis, make_route(ONE))
     async with following(redis) as seen:
         await seen.until_equal(publisher)
@@ -80,7 +80,7 @@ async def test_another_table_brings_no_grant_back(redis: Redis) -> None:
         assert "jti:t1" in table.revocations
 
 
-async def test_a_table_that_is_replaced_lets_its_routes_go(redis: Redis) -> None:
+async def test_a_replaced_table_frees_its_routes(redis: Redis) -> None:
     publisher = await published(redis, make_route(ONE))
     async with following(redis) as seen:
         await seen.until_equal(publisher)
@@ -92,7 +92,7 @@ async def test_a_table_that_is_replaced_lets_its_routes_go(redis: Redis) -> None
         assert held(seen.follower.table) == {TWO}
 
 
-async def test_another_epoch_replaces_the_table(redis: Redis) -> None:
+async def test_a_new_epoch_replaces_the_table(redis: Redis) -> None:
     publisher = await published(redis, make_route(ONE))
     async with following(redis) as seen:
         await seen.until_equal(publisher)
@@ -104,7 +104,7 @@ async def test_another_epoch_replaces_the_table(redis: Redis) -> None:
         assert seen.changes == [None, None]
 
 
-async def test_a_redis_that_forgot_acknowledged_writes_takes_nothing_back(redis: Redis) -> None:
+async def test_a_redis_that_lost_writes_restores_no_withdrawn_route(redis: Redis) -> None:
     publisher = await published(redis)
     async with following(redis) as seen:
         await seen.until_equal(publisher)
@@ -125,7 +125,7 @@ async def test_a_redis_that_forgot_acknowledged_writes_takes_nothing_back(redis:
         assert held(seen.follower.table) == {TWO}
 
 
-async def test_a_snapshot_whose_counts_do_not_fit_is_not_taken(redis: Redis) -> None:
+async def test_a_snapshot_with_wrong_counts_is_not_applied(redis: Redis) -> None:
     publisher = await published(redis, make_route(ONE))
     async with following(redis) as seen:
         await seen.until_equal(publisher)
@@ -135,7 +135,7 @@ async def test_a_snapshot_whose_counts_do_not_fit_is_not_taken(redis: Redis) -> 
         assert seen.position() == ("e1", 0)
 
 
-async def test_an_unknown_event_takes_its_place_and_asks_for_one_snapshot(redis: Redis) -> None:
+async def test_an_unknown_event_advances_the_sequence_and_loads_one_snapshot(redis: Redis) -> None:
     publisher = await published(redis)
     async with following(redis) as seen:
         await seen.until_equal(publisher)
@@ -150,7 +150,7 @@ async def test_an_unknown_event_takes_its_place_and_asks_for_one_snapshot(redis:
         assert seen.position() == ("e1", 3)
 
 
-async def test_a_large_table_is_loaded_without_holding_up_the_loop(redis: Redis) -> None:
+async def test_a_large_table_is_loaded_without_blocking_the_loop(redis: Redis) -> None:
     routes = [make_route(sid_of(number)) for number in range(5000)]
     publisher = await published(redis, *routes)
     longest = 0.0
@@ -181,7 +181,7 @@ async def test_a_large_table_is_loaded_without_holding_up_the_loop(redis: Redis)
     assert longest < 0.03
 
 
-async def test_events_that_come_while_a_snapshot_is_loaded_are_not_lost(redis: Redis) -> None:
+async def test_events_received_during_a_snapshot_load_are_not_lost(redis: Redis) -> None:
     publisher = await published(redis, *(make_route(sid_of(n)) for n in range(3000)))
     async with following(redis) as seen:
         for number in range(3000, 3100):
@@ -191,7 +191,7 @@ async def test_events_that_come_while_a_snapshot_is_loaded_are_not_lost(redis: R
         assert len(held(seen.follower.table)) == 3100
 
 
-async def test_what_is_no_text_in_redis_ends_nothing(redis: Redis) -> None:
+async def test_non_utf_8_values_in_redis_do_not_stop_the_follower(redis: Redis) -> None:
     publisher = await published(redis, make_route(ONE))
     async with following(redis) as seen:
         await seen.until_equal(publisher)

@@ -111,7 +111,7 @@ async def repairing(
 # The log
 
 
-async def test_the_first_table_is_read_whole_at_once() -> None:
+async def test_the_first_table_is_loaded_at_once() -> None:
     async with repairing(None, ONE, table=False) as (one, _):
         await one.repaired()
         assert set(one.h.table) == {ONE}
@@ -119,7 +119,7 @@ async def test_the_first_table_is_read_whole_at_once() -> None:
         assert one.reader.parts == []
 
 
-async def test_events_that_are_under_way_get_their_time() -> None:
+async def test_a_gap_waits_for_events_in_flight() -> None:
     async with repairing(None, ONE) as (one, leader):
         event = leader.upsert(TWO)
         one.request()
@@ -131,9 +131,7 @@ async def test_events_that_are_under_way_get_their_time() -> None:
 
 
 @pytest.mark.parametrize(("key", "most"), [(None, 250), (KEY, 64)])
-async def test_the_log_is_read_in_parts_between_which_others_have_their_turn(
-    key: Any, most: int
-) -> None:
+async def test_the_log_is_read_in_pages_between_turns_of_the_loop(key: Any, most: int) -> None:
     async with repairing(key, ONE) as (one, leader):
         one.reader.keep(*(leader.upsert(sid_of(number)) for number in range(most + 10)))
         turns = 0
@@ -155,7 +153,7 @@ async def test_the_log_is_read_in_parts_between_which_others_have_their_turn(
 
 
 @pytest.mark.parametrize(("behind", "whole"), [(4096, False), (4097, True)])
-async def test_a_table_that_is_far_behind_is_read_whole(behind: int, whole: bool) -> None:
+async def test_a_table_far_behind_is_reloaded(behind: int, whole: bool) -> None:
     async with repairing(None, ONE) as (one, leader):
         # The distance to the head decides, not the position.
         one.h.table.seq = leader.seq = 9000
@@ -165,7 +163,7 @@ async def test_a_table_that_is_far_behind_is_read_whole(behind: int, whole: bool
         assert bool(one.reader.parts) is not whole
 
 
-async def test_events_that_arrived_meanwhile_are_passed_over() -> None:
+async def test_log_entries_already_received_as_events_are_skipped() -> None:
     async with repairing(None, ONE) as (one, leader):
         first, second = leader.upsert(TWO), leader.upsert(THREE)
         one.reader.keep(first, second)
@@ -185,7 +183,7 @@ async def test_events_that_arrived_meanwhile_are_passed_over() -> None:
         assert (one.reader.snapshots, one.waited) == (0, [0.02])
 
 
-async def test_a_part_of_which_all_has_arrived_leads_on_to_the_next() -> None:
+async def test_a_page_of_known_entries_continues_with_the_next() -> None:
     async with repairing(None, ONE) as (one, leader):
         events = [leader.upsert(sid_of(number)) for number in range(252)]
         one.reader.keep(*events)
@@ -204,7 +202,7 @@ async def test_a_part_of_which_all_has_arrived_leads_on_to_the_next() -> None:
 
 
 @pytest.mark.parametrize("log", ["empty", "malformed", "another epoch's", "a gap", "away", "slow"])
-async def test_where_the_log_leads_nowhere_the_table_is_read_whole(log: str) -> None:
+async def test_a_log_without_the_next_event_reloads_the_table(log: str) -> None:
     async with repairing(None, ONE) as (one, leader):
         first, second = leader.upsert(TWO), leader.upsert(THREE)
         match log:
@@ -224,7 +222,7 @@ async def test_where_the_log_leads_nowhere_the_table_is_read_whole(log: str) -> 
         assert one.h.holder.noted["log"] == 0
 
 
-async def test_another_epochs_log_is_not_polled_at() -> None:
+async def test_the_log_of_another_epoch_is_not_read() -> None:
     async with repairing(None, ONE) as (one, _):
         one.reader.leader = await Leader(epoch="e2", term=2).begin(TWO)
         await one.repaired()
@@ -232,7 +230,7 @@ async def test_another_epochs_log_is_not_polled_at() -> None:
         assert one.reader.parts == []
 
 
-async def test_events_of_the_log_are_checked_also_right_after_a_forged_one() -> None:
+async def test_events_of_the_log_are_verified_even_after_a_forged_one() -> None:
     async with repairing(KEY, ONE) as (one, leader):
         event = leader.upsert(TWO)
         one.h.hear(msgspec.structs.replace(event, head="a.b.c"))
@@ -242,7 +240,7 @@ async def test_events_of_the_log_are_checked_also_right_after_a_forged_one() -> 
         assert one.reader.snapshots == 0
 
 
-async def test_a_whole_table_that_is_asked_for_is_read_once_wherever_it_stands() -> None:
+async def test_a_requested_reload_happens_once_at_any_sequence() -> None:
     async with repairing(None, ONE) as (one, leader):
         one.reader.keep(leader.upsert(TWO))
         one.h.holder.catch_up.request_repair(whole=True)
@@ -256,7 +254,7 @@ async def test_a_whole_table_that_is_asked_for_is_read_once_wherever_it_stands()
 # The whole table
 
 
-async def test_many_gateways_do_not_read_it_at_the_same_moment_unless_somebody_waits() -> None:
+async def test_reloads_are_spread_over_gateways_unless_a_request_waits() -> None:
     async with repairing(None, ONE, TWO) as (one, _):
         one.random = 0.5
         one.reader.leader = await Leader(epoch="e2", term=2).begin(ONE)
@@ -269,7 +267,7 @@ async def test_many_gateways_do_not_read_it_at_the_same_moment_unless_somebody_w
         assert one.waited == [0.02, 0.0]
 
 
-async def test_events_that_come_while_it_is_read_are_in_it() -> None:
+async def test_events_received_during_a_reload_are_in_the_table() -> None:
     async with repairing(None, table=False) as (one, leader):
         before = leader.snapshot
         event = leader.upsert(ONE)
@@ -284,7 +282,7 @@ async def test_events_that_come_while_it_is_read_are_in_it() -> None:
         assert one.reader.snapshots == 1
 
 
-async def test_it_is_as_good_as_when_its_reading_began() -> None:
+async def test_a_reloaded_table_is_current_as_of_the_start_of_its_load() -> None:
     async with repairing(None, ONE, table=False) as (one, _):
 
         def slow(snapshot: Snapshot) -> Snapshot:
@@ -300,7 +298,7 @@ async def test_it_is_as_good_as_when_its_reading_began() -> None:
 
 
 @pytest.mark.parametrize("why", ["away", "no head", "refused"])
-async def test_what_cannot_be_had_now_is_read_when_it_is_asked_for_again(
+async def test_a_failed_reload_is_repeated_at_the_next_request(
     why: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with repairing(None, ONE, table=False) as (one, _):
@@ -331,7 +329,7 @@ async def test_what_cannot_be_had_now_is_read_when_it_is_asked_for_again(
         assert said[why] in caplog.text
 
 
-async def test_what_nobody_signed_is_read_ever_more_rarely_until_it_is_another() -> None:
+async def test_an_unsigned_table_is_read_with_backoff_until_it_changes() -> None:
     async with repairing(KEY, ONE, table=False) as (one, _):
 
         def touched(found: Snapshot) -> Snapshot:
@@ -362,7 +360,7 @@ async def test_what_nobody_signed_is_read_ever_more_rarely_until_it_is_another()
         assert one.waited == [0.02, 0.0]
 
 
-async def test_of_a_table_that_nobody_signed_no_more_than_the_head_is_read() -> None:
+async def test_of_an_unsigned_table_only_the_head_is_read() -> None:
     async with repairing(KEY, ONE) as (one, _):
         one.reader.leader = await Leader(epoch="e2", term=2).begin(TWO)
         one.request()
@@ -371,7 +369,7 @@ async def test_of_a_table_that_nobody_signed_no_more_than_the_head_is_read() -> 
         assert set(one.h.table) == {ONE}
 
 
-async def test_a_session_that_a_signed_table_lacks_has_ended() -> None:
+async def test_a_session_missing_from_a_signed_table_has_ended() -> None:
     async with repairing(KEY, ONE, TWO) as (one, _):
         policy = one.h.holder.policy
         one.reader.leader = await Leader(KEY, epoch="e2", term=2).begin(TWO)
@@ -393,7 +391,7 @@ class Turns:
         await asyncio.sleep(seconds)
 
 
-async def test_the_loop_turns_while_many_sessions_are_found_to_have_ended(
+async def test_the_event_loop_is_not_blocked_while_many_sessions_end(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     happened: list[str] = []
@@ -407,7 +405,7 @@ async def test_the_loop_turns_while_many_sessions_are_found_to_have_ended(
     assert "".join(one[0] for one in happened).strip("t") == "eeteete"
 
 
-async def test_what_nobody_signed_says_of_no_session_that_it_has_ended() -> None:
+async def test_an_unsigned_table_ends_no_session() -> None:
     async with repairing(KEY, table=False) as (one, _):
         signed = one.reader.leader
         one.reader.leader = await Leader(epoch="e0").begin(ONE)

@@ -57,7 +57,7 @@ async def until_ready_says(gateway: GatewayProcess, what: str) -> None:
 
 
 @pytest.mark.parametrize("workers", [1, 2])
-async def test_keys_that_are_set_before_the_controller_signs_are_told_in_readiness(
+async def test_route_keys_set_before_the_controller_signs_are_reported_by_readiness(
     tmp_path: Path, route_keys: Path, workers: int
 ) -> None:
     with RedisServer(redis_program(), tmp_path) as server:

@@ -137,7 +137,7 @@ async def test_a_signed_table_is_followed_event_by_event(redis: Redis) -> None:
         assert set(table_of(seen).revocations) == {f"sub:{TWO}:ada", "kid:k1"}
 
 
-async def test_a_large_signed_table_is_read_in_pages_and_brought_up(redis: Redis) -> None:
+async def test_a_large_signed_table_is_read_in_pages_and_caught_up(redis: Redis) -> None:
     sids = [sid_of(number) for number in range(2500)]
     publisher = await leading(redis, *sids)
 
@@ -156,7 +156,7 @@ async def test_a_large_signed_table_is_read_in_pages_and_brought_up(redis: Redis
         assert seen.follower.noted["unproven"] == 0
 
 
-async def test_what_was_lost_is_read_from_the_log(redis: Redis) -> None:
+async def test_lost_events_are_read_from_the_log(redis: Redis) -> None:
     publisher = await leading(redis, ONE)
     async with following(redis, policy=policy(), spread=0.99) as seen:
         await seen.until_equal(publisher)
@@ -171,7 +171,7 @@ async def test_what_was_lost_is_read_from_the_log(redis: Redis) -> None:
         assert seen.follower.noted["log"] == 150
 
 
-async def test_revocations_that_are_over_are_dropped_by_both_sides(redis: Redis) -> None:
+async def test_expired_revocations_are_dropped_by_publisher_and_gateway(redis: Redis) -> None:
     now = time.time()
     publisher = Publisher(redis, KEYS, term=1, signer=signer())
     revoked = {"jti:old": now + 2.0, "jti:new": now + 80000}
@@ -190,7 +190,7 @@ async def test_revocations_that_are_over_are_dropped_by_both_sides(redis: Redis)
         assert seen.follower.noted["unproven"] == 0
 
 
-async def test_a_head_from_before_revocations_were_dropped_is_no_alarm(redis: Redis) -> None:
+async def test_a_head_from_before_dropped_revocations_is_accepted(redis: Redis) -> None:
     """The head was read just before the drop, and is checked just after it."""
     now = time.time()
     publisher = Publisher(redis, KEYS, term=1, signer=signer())
@@ -208,7 +208,7 @@ async def test_a_head_from_before_revocations_were_dropped_is_no_alarm(redis: Re
         assert seen.follower.noted["unproven"] == 0
 
 
-async def test_another_leader_goes_on_and_keys_are_rotated_by_a_set(redis: Redis) -> None:
+async def test_another_leader_continues_and_keys_rotate_through_a_set(redis: Redis) -> None:
     await leading(redis, ONE, TWO)
     async with following(redis, policy=policy(KEY, OTHER)) as seen:
         await until(lambda: seen.position()[0] == "e1")
@@ -236,7 +236,7 @@ async def test_another_leader_goes_on_and_keys_are_rotated_by_a_set(redis: Redis
         ),
     ],
 )
-async def test_a_second_publisher_without_the_key_takes_nothing_over(
+async def test_a_publisher_without_the_key_cannot_take_over(
     redis: Redis, publisher: Callable[[Redis], Publisher], why: str
 ) -> None:
     first = await leading(redis, ONE)
@@ -257,7 +257,7 @@ async def test_a_second_publisher_without_the_key_takes_nothing_over(
         await seen.until_equal(after)
 
 
-async def test_forged_events_change_nothing(redis: Redis) -> None:
+async def test_forged_events_change_no_route(redis: Redis) -> None:
     publisher = await leading(redis, ONE)
     async with following(redis, policy=policy()) as seen:
         await seen.until_equal(publisher)
@@ -281,7 +281,7 @@ async def test_forged_events_change_nothing(redis: Redis) -> None:
         await seen.until_equal(publisher)
 
 
-async def test_a_signed_event_says_nothing_with_another_content(redis: Redis) -> None:
+async def test_a_signed_event_with_changed_content_is_refused(redis: Redis) -> None:
     """The log holds the signed head; a message puts that head beside another route."""
     publisher = await leading(redis, ONE)
     async with following(redis, policy=policy()) as seen:
@@ -302,7 +302,7 @@ async def test_a_signed_event_says_nothing_with_another_content(redis: Redis) ->
         assert seen.follower.noted["unproven"] >= 1
 
 
-async def test_a_notice_counts_at_once_with_its_proof_and_not_without(redis: Redis) -> None:
+async def test_a_notice_takes_effect_at_once_only_with_its_signature(redis: Redis) -> None:
     publisher = await leading(redis, ONE)
     replica = Publisher(redis, KEYS, term=1, signer=signer())
     without = Publisher(redis, KEYS, term=1)
@@ -346,7 +346,7 @@ def check_withdrawn(seen: Following) -> None:
 Withdrawn = tuple[Following, Publisher, Attacker]
 
 
-async def test_all_of_an_older_redis_is_no_table(withdrawn: Withdrawn) -> None:
+async def test_a_complete_older_redis_content_is_refused(withdrawn: Withdrawn) -> None:
     seen, _, attacker = withdrawn
     await attacker.put_back()
     await until(lambda: seen.follower.noted["rollback"] >= 2)
@@ -354,7 +354,9 @@ async def test_all_of_an_older_redis_is_no_table(withdrawn: Withdrawn) -> None:
 
 
 @pytest.mark.parametrize("names", [("routes",), ("revoked",), ("routes", "revoked"), ("head",)])
-async def test_parts_of_an_older_redis_are_none(withdrawn: Withdrawn, names: Any) -> None:
+async def test_parts_of_an_older_redis_content_are_refused(
+    withdrawn: Withdrawn, names: Any
+) -> None:
     seen, publisher, attacker = withdrawn
     await attacker.put_back(*names)
     # A new gateway reads the manipulated parts.
@@ -374,7 +376,7 @@ async def test_parts_of_an_older_redis_are_none(withdrawn: Withdrawn, names: Any
         assert held(fresh.follower.table) == {TWO}
 
 
-async def test_old_events_in_the_log_under_a_new_epochs_name_are_none(
+async def test_old_log_entries_under_a_new_epoch_are_refused(
     withdrawn: Withdrawn,
 ) -> None:
     seen, publisher, attacker = withdrawn
@@ -394,7 +396,7 @@ async def test_old_events_in_the_log_under_a_new_epochs_name_are_none(
 
 
 @pytest.mark.parametrize("change", ["swapped", "added", "removed", "altered", "truncated", "later"])
-async def test_a_fresh_gateway_takes_no_table_that_was_touched(redis: Redis, change: str) -> None:
+async def test_a_new_gateway_refuses_a_modified_table(redis: Redis, change: str) -> None:
     publisher = await leading(redis, ONE, TWO)
     await publisher.revoke(at=time.time(), sid=TWO, sub="ada")
     await publisher.revoke(at=time.time(), kid="k1")
@@ -440,7 +442,7 @@ async def test_epochs_cannot_be_mixed(redis: Redis) -> None:
         assert held(seen.follower.table) == {TWO}
 
 
-async def test_an_ended_session_stays_ended_whatever_a_leader_says(redis: Redis) -> None:
+async def test_an_ended_session_stays_ended_under_any_leader(redis: Redis) -> None:
     """A leader with a store from a backup signs the withdrawn session again."""
     publisher = await leading(redis, ONE, TWO)
     async with following(redis, policy=policy()) as seen:
@@ -488,7 +490,7 @@ def _ahead(seconds: float) -> float:
     return time.time() + seconds
 
 
-async def test_a_fresh_gateway_takes_only_a_fresh_head(redis: Redis) -> None:
+async def test_a_new_gateway_accepts_only_a_fresh_head(redis: Redis) -> None:
     publisher = await leading(redis, ONE)
     for ahead, why in ((301.0, "s old"), (-301.0, "ahead of this clock")):
         clock = policy(wall=partial(_ahead, ahead))
@@ -499,7 +501,7 @@ async def test_a_fresh_gateway_takes_only_a_fresh_head(redis: Redis) -> None:
         await seen.until_equal(publisher)
 
 
-async def test_a_head_that_is_repeated_is_a_silent_controller(redis: Redis) -> None:
+async def test_a_repeated_head_is_no_sign_of_life(redis: Redis) -> None:
     publisher = await leading(redis, ONE)
     shift = [0.0]
     clock = policy(wall=lambda: time.time() + shift[0])
@@ -522,7 +524,7 @@ async def test_a_head_that_is_repeated_is_a_silent_controller(redis: Redis) -> N
         await until(seen.dialling)
 
 
-async def test_routes_that_are_signed_one_by_one_are_still_read_under_a_head_that_is_not(
+async def test_singly_signed_routes_are_read_under_an_unsigned_head(
     redis: Redis,
 ) -> None:
     """A publisher of the previous version may write this; unsigned routes in it are reported."""
@@ -541,7 +543,7 @@ async def test_routes_that_are_signed_one_by_one_are_still_read_under_a_head_tha
         assert held(seen.follower.table) == {TWO}
 
 
-async def test_what_nobody_signed_does_not_keep_out_what_was_signed(redis: Redis) -> None:
+async def test_an_unsigned_table_does_not_block_a_signed_one(redis: Redis) -> None:
     """A bad Redis shows a new gateway a fencing token that no leader reaches."""
     await Publisher(redis, KEYS, term=10**9).rebuild(routes(), {"kid:k1": time.time() + 9e4},
                                                     epoch="bad", now=time.time())  # fmt: skip

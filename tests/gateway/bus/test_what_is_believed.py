@@ -57,7 +57,7 @@ class Judge:
 # Heads
 
 
-async def test_without_keys_a_fresh_gateway_asks_where_the_epoch_began_and_nothing_else() -> None:
+async def test_without_keys_a_new_gateway_checks_only_the_redis_process_of_a_table() -> None:
     judge, leader = Judge(), await Leader().begin(ONE)
     moved = replace(leader.head, moved=True)
     assert not judge.policy.signed
@@ -72,9 +72,7 @@ async def test_without_keys_a_fresh_gateway_asks_where_the_epoch_began_and_nothi
 
 
 @pytest.mark.parametrize(("ahead", "why"), [(300.0, "old"), (-300.0, "ahead of this clock")])
-async def test_a_fresh_gateway_takes_a_signature_that_is_fresh_by_its_clock(
-    ahead: float, why: str
-) -> None:
+async def test_a_new_gateway_accepts_a_signature_fresh_by_its_clock(ahead: float, why: str) -> None:
     judge, leader = Judge(KEY), await Leader(KEY).begin(ONE)
     assert judge.policy.signed
     judge.wall = NOW + ahead
@@ -86,7 +84,7 @@ async def test_a_fresh_gateway_takes_a_signature_that_is_fresh_by_its_clock(
     assert judge.attested == [300.0]
 
 
-async def test_age_and_place_do_not_matter_beside_a_signed_table_and_do_beside_another() -> None:
+async def test_age_and_sequence_are_checked_only_against_an_unsigned_table() -> None:
     judge, leader = Judge(KEY), await Leader(KEY).begin(ONE)
     table = await judge.take(leader)
     judge.wall = NOW + 3600
@@ -96,7 +94,7 @@ async def test_age_and_place_do_not_matter_beside_a_signed_table_and_do_beside_a
     assert "3600 s old" in judge.refused(leader.head, plain)
 
 
-async def test_a_head_that_nobody_signed_is_believed_until_there_was_a_signed_one() -> None:
+async def test_an_unsigned_head_is_accepted_until_a_signed_one_was_seen() -> None:
     judge, plain = Judge(KEY), await Leader().begin(ONE)
     moved = replace(plain.head, moved=True)
     assert judge.policy.verify_head(plain.head, None) is None
@@ -110,7 +108,7 @@ async def test_a_head_that_nobody_signed_is_believed_until_there_was_a_signed_on
     assert judge.refused(plain.head, judge.table) == f"unsigned: {NOT_SIGNED}"
 
 
-async def test_a_head_is_believed_only_as_it_was_signed_and_with_a_key_that_is_known() -> None:
+async def test_a_head_is_accepted_only_unchanged_and_with_a_known_key() -> None:
     judge, leader = Judge(KEY), await Leader(KEY).begin(ONE)
     why = judge.refused((await Leader(OTHER).begin(ONE)).head)
     assert why.startswith("unsigned: the route table's signature does not hold: ")
@@ -123,7 +121,7 @@ async def test_a_head_is_believed_only_as_it_was_signed_and_with_a_key_that_is_k
 # Tables
 
 
-async def test_a_session_that_has_ended_stays_so_for_as_long_as_a_grant_can_last() -> None:
+async def test_an_ended_session_stays_ended_for_the_longest_grant() -> None:
     judge = Judge(KEY)
     await judge.take(await Leader(KEY).begin(ONE, TWO))
     judge.policy.note_ended(ONE)
@@ -144,7 +142,7 @@ async def test_a_session_that_has_ended_stays_so_for_as_long_as_a_grant_can_last
     assert not judge.policy.has_ended(ONE)
 
 
-async def test_what_ended_is_remembered_by_a_gateway_whose_table_is_gone() -> None:
+async def test_ended_sessions_outlive_the_table() -> None:
     judge, leader = Judge(KEY), await Leader(KEY).begin(ONE)
     reader = judge.policy.reader_for(leader.said, RouteReader())
     assert reader.read(ONE, leader.routes[ONE], epoch="e1").sid == ONE
@@ -157,7 +155,7 @@ async def test_what_ended_is_remembered_by_a_gateway_whose_table_is_gone() -> No
     ("key", "term", "rev", "readable"),
     [(KEY, 1, 4, False), (KEY, 1, 5, True), (KEY, 2, 4, True), (None, 1, 4, True)],
 )
-async def test_within_a_term_no_route_goes_back_behind_the_one_that_was_signed(
+async def test_within_a_term_no_route_goes_below_its_signed_revision(
     key: Ed25519PrivateKey | None, term: int, rev: int, readable: bool
 ) -> None:
     judge = Judge(KEY)
@@ -172,12 +170,12 @@ async def test_within_a_term_no_route_goes_back_behind_the_one_that_was_signed(
         assert entry.problem == "the route is older than one that was known"
 
 
-def test_routes_under_a_head_that_is_not_signed_are_read_as_ever() -> None:
+def test_routes_under_an_unsigned_head_are_read_without_signatures() -> None:
     routes = RouteReader()
     assert Judge(KEY).policy.reader_for(None, routes) is routes
 
 
-async def test_a_table_is_the_one_that_was_signed_by_its_root() -> None:
+async def test_a_table_is_accepted_by_its_signed_root() -> None:
     judge, leader = Judge(KEY), await Leader(KEY).begin(ONE, revoked={"jti:old": NOW + 1})
     table = await judge.take(leader)
     before = leader.said
@@ -232,7 +230,7 @@ def held(table: RouteTable) -> tuple[Any, ...]:
 
 
 @pytest.mark.parametrize("what", CHANGES)
-async def test_the_next_event_is_admitted_where_it_leads_to_what_was_signed(what: str) -> None:
+async def test_the_next_event_is_accepted_if_it_leads_to_the_signed_root(what: str) -> None:
     judge, leader, table = await begun()
     event = CHANGES[what](leader)
     forged = replace(event, **FORGED[what])
@@ -250,7 +248,7 @@ async def test_the_next_event_is_admitted_where_it_leads_to_what_was_signed(what
     assert judge.policy.has_ended(ONE) is (what == "an end")
 
 
-async def test_what_is_not_the_next_event_of_a_signed_table_is_left_to_the_table() -> None:
+async def test_an_out_of_order_event_of_a_signed_table_is_left_to_the_table() -> None:
     judge, leader, table = await begun()
     plain = await Judge().take(await Leader().begin(ONE, TWO))
     event = replace(leader.upsert(THREE), head="a.b.c")
@@ -263,7 +261,7 @@ async def test_what_is_not_the_next_event_of_a_signed_table_is_left_to_the_table
     assert judge.policy.admits(replace(event, head=leader.head.signed or ""), table)
 
 
-async def test_an_event_with_a_head_of_another_place_is_none() -> None:
+async def test_an_event_with_a_head_of_another_sequence_is_refused() -> None:
     judge, leader, table = await begun()
     first = leader.head.signed or ""
     event = leader.upsert(THREE)
@@ -288,7 +286,7 @@ async def following_event(key: Ed25519PrivateKey, **place: Any) -> Any:
     return leader.upsert(THREE)
 
 
-async def test_a_heartbeat_confirms_the_table_that_was_signed_and_no_other() -> None:
+async def test_a_heartbeat_confirms_only_the_signed_table() -> None:
     judge, leader, table = await begun()
     beat = leader.beat(at=NOW - 7)
     assert judge.policy.admits(beat, table)
@@ -303,7 +301,7 @@ async def test_a_heartbeat_confirms_the_table_that_was_signed_and_no_other() -> 
     assert judge.attested == [7.0]
 
 
-async def test_after_a_forged_event_none_is_checked_for_a_moment_that_nobody_asked_for() -> None:
+async def test_after_a_forged_event_unrequested_events_are_not_verified_for_a_while() -> None:
     judge, leader, table = await begun()
     event = leader.upsert(THREE)
     assert not judge.policy.admits(replace(event, head="a.b.c"), table)
@@ -314,7 +312,7 @@ async def test_after_a_forged_event_none_is_checked_for_a_moment_that_nobody_ask
 
 
 @pytest.mark.parametrize("how", ["read from the log", "known from the head"])
-async def test_what_was_asked_for_or_is_known_is_believed_also_in_that_moment(how: str) -> None:
+async def test_after_a_forged_event_requested_or_known_events_are_still_accepted(how: str) -> None:
     judge, leader, table = await begun()
     event = leader.upsert(THREE)
     assert not judge.policy.admits(replace(event, head="a.b.c"), table)
@@ -326,7 +324,7 @@ async def test_what_was_asked_for_or_is_known_is_believed_also_in_that_moment(ho
 # Revocations out of sequence
 
 
-async def test_a_revocation_counts_early_with_its_own_signature_while_it_lasts() -> None:
+async def test_a_signed_revocation_takes_effect_early_until_it_expires() -> None:
     judge, leader, _ = await begun()
     event = leader.revoke(sid=ONE, sub="ada")
     assert judge.policy.admits_early(event)
@@ -339,7 +337,7 @@ async def test_a_revocation_counts_early_with_its_own_signature_while_it_lasts()
     assert Judge().policy.admits_early(replace(event, proof=None))
 
 
-async def test_forged_revocations_are_not_all_checked() -> None:
+async def test_the_number_of_verified_forged_revocations_is_bounded() -> None:
     judge, leader, _ = await begun()
     event = leader.revoke(kid="k1")
     forged: GrantRevoked = replace(event, proof=(await Leader(OTHER).begin()).prove(event))

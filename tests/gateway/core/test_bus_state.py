@@ -14,7 +14,7 @@ def clock(bus_grace: float = 300, controller_grace: float = 300) -> BusClock:
     return BusClock(bus_grace_seconds=bus_grace, controller_grace_seconds=controller_grace)
 
 
-def test_without_a_table_the_bus_is_starting_for_however_long() -> None:
+def test_without_a_table_the_bus_stays_starting() -> None:
     assert clock().bus(1e9) is Bus.STARTING
 
 
@@ -40,7 +40,7 @@ def test_a_good_head_ends_a_closed_bus() -> None:
     assert known.bus(500.0) is Bus.FOLLOWING
 
 
-def test_a_head_that_was_read_earlier_takes_nothing_back() -> None:
+def test_an_earlier_head_does_not_age_the_bus() -> None:
     known = clock()
     known.head_confirmed(100.0)
     known.head_confirmed(50.0)
@@ -66,7 +66,7 @@ def test_a_bus_serves_until_it_is_closed_and_says_when_that_will_be() -> None:
     assert [known.bus(at).serves for at in (100.0, 405.0, 405.1)] == [True, True, False]
 
 
-def test_a_process_that_did_not_look_for_longer_than_a_look_takes_has_slept() -> None:
+def test_a_process_that_missed_its_polls_was_suspended() -> None:
     known = clock()
     assert not known.was_suspended(1e9)
     known.head_polled(100.0)
@@ -79,7 +79,7 @@ def test_a_process_that_did_not_look_for_longer_than_a_look_takes_has_slept() ->
     st.lists(st.tuples(st.sampled_from(("head_confirmed", "head_polled")), st.integers(0, 40))),
     st.integers(0, 40),
 )
-def test_a_table_is_usable_while_the_bus_serves_and_the_process_has_not_slept(
+def test_a_table_is_usable_while_the_bus_serves_and_the_process_was_not_suspended(
     events: list[tuple[str, int]], now: int
 ) -> None:
     known = clock(bus_grace=7)
@@ -88,7 +88,7 @@ def test_a_table_is_usable_while_the_bus_serves_and_the_process_has_not_slept(
     assert (now <= known.usable_until) is (known.serves(now) and not known.was_suspended(now))
 
 
-def test_a_controller_that_says_nothing_while_it_could_be_heard_is_silent() -> None:
+def test_a_controller_without_heartbeats_during_a_subscription_is_silent() -> None:
     known = clock(controller_grace=10)
     known.subscribed(100.0)
     assert not known.controller_silent(110.0)
@@ -128,7 +128,7 @@ def test_a_subscription_that_is_lost_twice_is_lost_since_the_first_time() -> Non
     assert known.controller_silent(1004.1)
 
 
-def test_what_the_controller_has_signed_says_how_long_it_has_been_silent() -> None:
+def test_a_signed_heartbeat_dates_the_controllers_silence() -> None:
     known = clock(controller_grace=300)
     known.subscribed(0.0)
     known.head_signed(10.0)

@@ -27,7 +27,7 @@ frames = st.lists(
 
 
 @given(frames, st.lists(st.integers(0, 140000), max_size=12))
-def test_a_boundary_is_seen_exactly_where_a_frame_ends(
+def test_a_frame_boundary_is_found_exactly_at_the_end_of_a_frame(
     stream: list[bytes], cuts: list[int]
 ) -> None:
     raw = b"".join(stream)
@@ -45,9 +45,7 @@ def test_a_boundary_is_seen_exactly_where_a_frame_ends(
 
 
 @given(frames, st.integers(0, 200000), st.integers(1, 70000))
-def test_the_frame_under_way_is_finished_and_no_byte_more(
-    stream: list[bytes], start: int, size: int
-) -> None:
+def test_only_the_frame_in_progress_is_finished(stream: list[bytes], start: int, size: int) -> None:
     raw = b"".join(stream)
     start = min(start, len(raw))
     tracker = FrameTracker()
@@ -65,7 +63,7 @@ def test_the_frame_under_way_is_finished_and_no_byte_more(
     assert tracker.feed_to_boundary(b"more") == 0
 
 
-def test_half_a_header_is_no_boundary() -> None:
+def test_a_partial_frame_header_is_no_boundary() -> None:
     tracker = FrameTracker()
     tracker.feed(b"\x82")
     assert not tracker.at_boundary
@@ -73,12 +71,12 @@ def test_half_a_header_is_no_boundary() -> None:
     assert tracker.at_boundary
 
 
-def test_the_size_of_the_largest_frame_is_no_trouble() -> None:
+def test_the_largest_frame_size_is_accepted() -> None:
     assert frame_size(b"\x82\x7f" + b"\xff" * 8, 0) == 2**64 + 9
     assert frame_size(b"\x82\x7f\xff", 0) == 0
 
 
-def test_a_close_reads_as_websockets_reads_it() -> None:
+def test_a_close_frame_is_parsed_as_the_websockets_library_does() -> None:
     assert close_frame(4401, "grant revoked") == Frame(
         Opcode.CLOSE, Close(4401, "grant revoked").serialize()
     ).serialize(mask=False)
@@ -94,7 +92,7 @@ messages = st.lists(
 
 
 @given(messages, st.binary(max_size=12), st.integers(0, 80000))
-def test_whole_messages_are_taken_and_the_rest_is_left(
+def test_whole_messages_are_taken_and_the_rest_is_kept(
     said: list[bytes], beyond: bytes, cut: int
 ) -> None:
     raw = [Frame(Opcode.BINARY, one).serialize(mask=True) for one in said]
@@ -121,5 +119,5 @@ def test_whole_messages_are_taken_and_the_rest_is_left(
     ],
     ids=["unmasked", "fragment", "extension", "text", "continuation", "close", "wide"],
 )
-def test_whatever_needs_a_second_look_is_left_to_the_parser(raw: bytes) -> None:
+def test_frames_off_the_fast_path_are_left_to_the_parser(raw: bytes) -> None:
     assert take_messages(raw) == ([], 0)

@@ -52,7 +52,7 @@ def test_a_connection_can_be_lost_in_every_state(machine: Machine) -> None:
         assert machine.table[state, machine.lost] is machine.last
 
 
-def test_what_cannot_happen_raises() -> None:
+def test_an_impossible_transition_raises() -> None:
     with pytest.raises(KeyError):
         upstream.NEXT[UpstreamState.IDLE, UpstreamEvent.RETURNED]
     with pytest.raises(KeyError):

@@ -50,14 +50,14 @@ def passage_of(table: RouteTable, *, public: bool = False) -> AccessRight:
         (BUS_LOST, 1012, "bus lost", "bus_lost"),
     ],
 )
-def test_each_ending_has_its_close_and_its_refusal(
+def test_each_end_reason_has_its_close_code_and_refusal(
     ending: EndReason, close_code: int, close_reason: str, refusal: str
 ) -> None:
     assert ending == EndReason(close_code, close_reason, refusal)
     assert refusal in REFUSALS
 
 
-def test_a_right_is_of_nobody_and_counted_nowhere_before_it_is_used() -> None:
+def test_an_unused_access_right_has_no_user_and_is_not_counted() -> None:
     table = table_of(route(1))
     access_right = passage_of(table)
     assert (access_right.address, access_right.attachment) == ("", None)
@@ -85,19 +85,21 @@ def test_a_right_is_of_nobody_and_counted_nowhere_before_it_is_used() -> None:
         ({"kind": "later"}, UNREADABLE),
     ],
 )
-def test_a_route_that_changed(change: dict[str, Any], ending: EndReason | None) -> None:
+def test_a_changed_route_ends_or_keeps_its_access_rights(
+    change: dict[str, Any], ending: EndReason | None
+) -> None:
     access_right = passage_of(table_of(route(1)))
     assert check_access(access_right, table_of(route(1) | change), NOW) == ending
 
 
-def test_the_newer_revision_is_taken_over() -> None:
+def test_an_access_right_adopts_the_newer_revision() -> None:
     access_right = passage_of(table_of(route(1)))
     check_access(access_right, table_of(route(1, rev=7)), NOW)
     assert access_right.route.rev == 7
 
 
 @pytest.mark.parametrize("state", ["ready", "closing"])
-def test_another_target_ends_a_passage_even_at_the_same_address(state: str) -> None:
+def test_a_changed_target_ends_an_access_right_at_the_same_address(state: str) -> None:
     access_right = passage_of(table_of(route(1)))
     moved = table_of(route(1, target={"id": "pod2"}, state=state))
     assert check_access(access_right, moved, NOW) == NEW_TARGET
@@ -117,7 +119,7 @@ def test_the_same_target_at_a_new_address_ends_nothing() -> None:
     ("before", "after", "ending"),
     [("both", "none", NEW_TARGET), ("in", "both", NEW_TARGET), ("out", "out", None)],
 )
-def test_another_clipboard_ends_what_filters_by_the_last_one(
+def test_a_changed_clipboard_policy_ends_connections_that_filter_by_it(
     before: str, after: str, ending: EndReason | None
 ) -> None:
     desktop: dict[str, Any] = {"kind": "vnc", "target": {"scheme": "tcp"}}
@@ -125,11 +127,11 @@ def test_another_clipboard_ends_what_filters_by_the_last_one(
     assert check_access(access_right, table_of(route(1, clipboard=after, **desktop)), NOW) == ending
 
 
-def test_a_session_that_is_gone_ends_it() -> None:
+def test_a_removed_session_ends_its_access_rights() -> None:
     assert check_access(passage_of(table_of(route(1))), table_of(), NOW) == SESSION_ENDED
 
 
-def test_a_grant_ends_at_its_end() -> None:
+def test_an_access_right_ends_when_its_grant_expires() -> None:
     table = table_of(route(1))
     access_right = passage_of(table)
     assert check_access(access_right, table, GRANT.ends_at - 1) is None
@@ -154,7 +156,7 @@ def test_revocations_end_the_grants_that_they_name(member: str, ending: EndReaso
     assert check_access(passage_of(table), table, NOW) == ending
 
 
-def test_a_later_token_of_a_revoked_user_is_good() -> None:
+def test_a_later_token_of_a_revoked_user_is_valid() -> None:
     table = table_of(route(1))
     table.load_revocation(f"sub:{SID}:ada", NOW + 86400)
     access_right = passage_of(table)
@@ -162,7 +164,7 @@ def test_a_later_token_of_a_revoked_user_is_good() -> None:
     assert check_access(access_right, table, NOW) is None
 
 
-def test_a_public_passage_ends_when_its_host_is_public_no_more() -> None:
+def test_a_public_access_right_ends_when_its_host_becomes_private() -> None:
     public = route(1, hosts=[f"{SID}.{BASE}", PUBLIC], public=True)
     access_right = passage_of(table_of(public), public=True)
     assert check_access(access_right, table_of(public), NOW) is None
@@ -174,7 +176,7 @@ def test_a_public_passage_ends_when_its_host_is_public_no_more() -> None:
     )
 
 
-def test_a_passage_ends_with_the_first_of_grant_and_route() -> None:
+def test_an_access_right_ends_with_grant_or_route_whichever_is_first() -> None:
     access_right = passage_of(table_of(route(1, expires_at=NOW + 5)))
     assert access_right.ends_at == NOW + 5
     assert passage_of(table_of(route(1))).ends_at == GRANT.ends_at

@@ -75,7 +75,7 @@ def assertions() -> Assertions:
 
 
 @pytest.mark.parametrize("sub", ["ada", "Ada Ü/%,", "日本", 'a"b\\c', "x" * 255])
-def test_it_says_whose_request_it_is_in_which_session(assertions: Assertions, sub: str) -> None:
+def test_an_assertion_names_user_and_session(assertions: Assertions, sub: str) -> None:
     assert made(assertions, sub=sub) == {
         "iss": ISSUER,
         "aud": SID,
@@ -87,7 +87,7 @@ def test_it_says_whose_request_it_is_in_which_session(assertions: Assertions, su
     }
 
 
-def test_it_outlives_neither_grant_nor_session(assertions: Assertions) -> None:
+def test_an_assertion_outlives_neither_grant_nor_session(assertions: Assertions) -> None:
     assert made(assertions, ends_at=NOW + 30)["exp"] == math.ceil(NOW + 30)
     # One that is over at once would be "expired" already when the app reads it.
     last = made(assertions, ends_at=NOW + 0.1)
@@ -98,12 +98,12 @@ def test_it_outlives_neither_grant_nor_session(assertions: Assertions) -> None:
     assert assertion.renew_at == NOW + 10
 
 
-def test_nobody_is_asserted_where_nobody_was_asked_for(assertions: Assertions) -> None:
+def test_no_assertion_is_made_for_a_public_request(assertions: Assertions) -> None:
     assert assertions.for_request(right(None, public=True), NOW) is None
     assert assertions.signed == 0
 
 
-def test_one_is_signed_a_minute_for_each_grant(assertions: Assertions) -> None:
+def test_one_assertion_is_signed_per_minute_and_grant(assertions: Assertions) -> None:
     first = assertions.for_request(right(), NOW)
     assert first is not None
     for later in (0.0, 1.0, RENEWED_SECONDS - 0.01):
@@ -115,20 +115,20 @@ def test_one_is_signed_a_minute_for_each_grant(assertions: Assertions) -> None:
     assert LIFE_SECONDS - RENEWED_SECONDS >= 60
 
 
-def test_a_clock_that_is_set_back_has_another_one_made(assertions: Assertions) -> None:
+def test_a_clock_set_back_creates_another_assertion(assertions: Assertions) -> None:
     assertions.for_request(right(), NOW)
     again = assertions.for_request(right(), NOW - 3)
     assert again is not None
     assert again.made_at == NOW - 3
 
 
-def test_another_grant_has_another_one(assertions: Assertions) -> None:
+def test_another_grant_gets_another_assertion(assertions: Assertions) -> None:
     values = {made(assertions, sub=sub)["sub"] for sub in ("ada", "eve", "ada")}
     assert values == {"ada", "eve"}
     assert assertions.signed == 2
 
 
-def test_no_more_are_remembered_than_a_bound(
+def test_the_number_of_cached_assertions_is_bounded(
     assertions: Assertions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "_REMEMBERED", 3)
@@ -163,7 +163,7 @@ def made_value(assertions: Assertions) -> str:
     return assertion.value
 
 
-def test_nothing_private_is_published(assertions: Assertions) -> None:
+def test_no_private_key_material_is_published(assertions: Assertions) -> None:
     (member,) = json.loads(assertions.jwks)["keys"]
     assert set(member) == {"kty", "crv", "x", "y", "kid", "use", "alg"}
     assert list(read_key_set(assertions.jwks)) == [member["kid"]]
@@ -174,7 +174,7 @@ def test_nothing_private_is_published(assertions: Assertions) -> None:
     assert str(KEY.private_numbers().private_value) not in shown
 
 
-def test_the_tools_of_openssl_write_what_is_read() -> None:
+def test_keys_written_by_openssl_are_read() -> None:
     parameters = b"-----BEGIN EC PARAMETERS-----\nBggqhkjOPQMBBw==\n-----END EC PARAMETERS-----\n"
     plain = KEY.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption())
     assert read_assertion_keys(parameters + plain).kid == AssertionKeys([KEY]).kid
@@ -192,13 +192,13 @@ def test_the_tools_of_openssl_write_what_is_read() -> None:
         (b"-----BEGIN PRIVATE KEY-----\nAAAA\n-----END PRIVATE KEY-----\n", "block 1"),
     ],
 )
-def test_what_is_no_such_key_is_refused_without_a_word_of_it(content: bytes, says: str) -> None:
+def test_an_unsuitable_key_is_refused_without_being_printed(content: bytes, says: str) -> None:
     with pytest.raises(ValueError, match=says) as refused:
         read_assertion_keys(content)
     assert "MI" not in str(refused.value)
 
 
-def test_there_are_not_too_many() -> None:
+def test_the_number_of_assertion_keys_is_bounded() -> None:
     keys = [ec.generate_private_key(ec.SECP256R1()) for _ in range(17)]
     with pytest.raises(ValueError, match="17 were found"):
         AssertionKeys(keys)

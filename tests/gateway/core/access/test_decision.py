@@ -85,7 +85,7 @@ def test_a_good_cookie_is_forwarded_with_its_grant() -> None:
     assert decision.claims is None
 
 
-def test_the_first_credential_that_is_present_decides_alone() -> None:
+def test_the_first_present_credential_decides_alone() -> None:
     token, ours = (
         "Fumarole-Token: bad",
         "Authorization: Bearer e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30",
@@ -99,7 +99,7 @@ def test_the_first_credential_that_is_present_decides_alone() -> None:
     )
 
 
-def test_a_proven_token_is_forwarded_and_to_be_marked() -> None:
+def test_a_verified_token_is_forwarded_and_marked_as_used() -> None:
     decision = decide(ask("POST / HTTP/1.1", "Fumarole-Token: t"), proof=CLAIMS)
     assert isinstance(decision, Forward)
     assert decision.claims is CLAIMS
@@ -125,7 +125,7 @@ def test_401_comes_before_403_and_403_before_the_routes_state() -> None:
     )
 
 
-def test_an_unknown_host_is_repaired_for_those_with_a_grant_and_once() -> None:
+def test_an_unknown_host_triggers_one_repair_for_a_user_with_a_grant() -> None:
     asked = ask("GET / HTTP/1.1", f"Cookie: {COOKIE}")
     assert decide(asked, table_of()) == RepairTable()
     assert code(decide(asked, table_of(), repaired=True)) == "session_ended"
@@ -134,7 +134,7 @@ def test_an_unknown_host_is_repaired_for_those_with_a_grant_and_once() -> None:
     assert code(decide(old, table_of())) == "not_found"
 
 
-def test_who_is_sent_to_open_a_session_may_be_ahead_of_the_news_of_it() -> None:
+def test_opening_a_session_may_precede_its_route_event() -> None:
     asked = ask("GET /.fumarole/open HTTP/1.1")
     assert decide(asked, table_of()) == RepairTable()
     assert code(decide(asked, table_of(), repaired=True)) == "not_found"
@@ -159,14 +159,14 @@ def test_who_is_sent_to_open_a_session_may_be_ahead_of_the_news_of_it() -> None:
         ("GET /.fumarole%2fconnect HTTP/1.1", False, "web", Forward),
     ],
 )
-def test_who_answers_which_path(line: str, upgrade: bool, kind: str, expected: type) -> None:
+def test_each_path_has_its_handler(line: str, upgrade: bool, kind: str, expected: type) -> None:
     scheme = {"vnc": "tcp", "terminal": "ws"}.get(kind, "http")
     table = table_of(route(1, kind=kind, target={"scheme": scheme}))
     asked = ask(line, f"Cookie: {COOKIE}", f"Origin: {ORIGIN}", upgrade=upgrade)
     assert isinstance(decide(asked, table), expected)
 
 
-def test_a_view_may_look_at_a_desktop() -> None:
+def test_a_view_grant_may_see_a_desktop() -> None:
     table = table_of(route(1, kind="vnc", target={"scheme": "tcp"}))
     own = (f"Cookie: {cookie(mode='view')}", f"Origin: {ORIGIN}")
     asked = ask("GET /.fumarole/connect HTTP/1.1", *own, upgrade=True)
@@ -176,7 +176,7 @@ def test_a_view_may_look_at_a_desktop() -> None:
     assert decision.access_right.grant.mode == "view"
 
 
-def test_opening_looks_at_no_token_but_says_who_holds_the_cookie() -> None:
+def test_an_opening_ignores_tokens_but_names_the_user_of_the_cookie() -> None:
     asked = ask("POST /.fumarole/open HTTP/1.1", f"Cookie: {COOKIE}", "Origin: https://o.example")
     decision = decide(asked)
     assert isinstance(decision, ServePage)
@@ -185,7 +185,7 @@ def test_opening_looks_at_no_token_but_says_who_holds_the_cookie() -> None:
     assert isinstance(decision, ServePage)
 
 
-def test_a_revoked_or_foreign_cookie_holds_nothing() -> None:
+def test_a_revoked_or_foreign_cookie_names_no_user() -> None:
     table = table_of(route(1))
     table.load_revocation("jti:t1", NOW + 86400)
     for value in (COOKIE, cookie(sid=OTHER_SID), "fumarole=x"):
@@ -195,7 +195,7 @@ def test_a_revoked_or_foreign_cookie_holds_nothing() -> None:
 
 
 @pytest.mark.parametrize("host", [f"{OTHER_SID}.{BASE}:{PORT}", f"x.{BASE}:{PORT}", "a", BASE])
-def test_hosts_nobody_has_are_not_found(host: str) -> None:
+def test_unknown_hosts_are_not_found(host: str) -> None:
     assert code(decide(ask("GET / HTTP/1.1", f"Cookie: {COOKIE}", host=host))) == "not_found"
 
 
@@ -204,11 +204,11 @@ def test_hosts_nobody_has_are_not_found(host: str) -> None:
     [(b"/.fumarole", True), (b"/.fumarole/", True), (b"/.fumarole/x", True), (b"/", False),
      (b"/.fumarolex", False), (b"/a/.fumarole/", False), (b"//.fumarole/", False)],
 )  # fmt: skip
-def test_which_paths_are_ours(path: bytes, own: bool) -> None:
+def test_reserved_paths_are_recognised(path: bytes, own: bool) -> None:
     assert is_own(path) == own
 
 
-def test_only_a_bearer_that_names_us_is_ours() -> None:
+def test_only_a_bearer_with_the_gateways_audience_is_a_credential() -> None:
     assert own_bearer(None) is None
     assert own_bearer(b"Basic x") is None
     assert own_bearer(b"Bearer ") is None
@@ -224,7 +224,7 @@ def test_only_a_bearer_that_names_us_is_ours() -> None:
         ("/static/sw.js", False), ("//sw.js", False), ("/lab/sw.js?x", False),
     ],
 )  # fmt: skip
-def test_no_service_worker_of_an_app_has_all_of_the_host(target: str, refused: bool) -> None:
+def test_an_apps_service_worker_cannot_control_the_whole_host(target: str, refused: bool) -> None:
     asked = ask(f"GET {target} HTTP/1.1", f"Cookie: {COOKIE}", "service-worker: script")
     decision = decide(asked)
     if refused:
@@ -259,7 +259,7 @@ def test_a_route_with_root_service_workers_is_reached_by_bearer_only() -> None:
         ("/", True, False),
     ],
 )  # fmt: skip
-def test_assets_are_for_everybody(path: str, asserting: bool, served: bool) -> None:
+def test_assets_need_no_credential(path: str, asserting: bool, served: bool) -> None:
     access = Access(SITE, KEYS, asserting=asserting)
     hand = access.find_asset(ask(f"GET {path} HTTP/1.1"))
     assert hand == (ServePage(host=f"{SID}.{BASE}", sid=SID, route=None) if served else None)
@@ -267,11 +267,11 @@ def test_assets_are_for_everybody(path: str, asserting: bool, served: bool) -> N
     assert access.find_asset(ask(f"GET {path} HTTP/1.1", host=f"x.{BASE}:{PORT}")) is None
 
 
-def test_the_keys_of_assertions_are_served_where_there_are_some() -> None:
+def test_assertion_keys_are_served_if_configured() -> None:
     assert Access(SITE, KEYS).find_asset(ask("GET /.fumarole/jwks.json HTTP/1.1")) is None
 
 
-def test_a_signature_proves_whom_a_refused_request_is_from() -> None:
+def test_a_refusal_names_the_user_proven_by_a_signature() -> None:
     asked = ask("GET / HTTP/1.1", f"Cookie: {COOKIE}")
     assert ACCESS.proven_sender(asked, CLAIMS, NOW) is CLAIMS
     grant = ACCESS.proven_sender(asked, None, NOW)
@@ -289,31 +289,33 @@ def test_a_signature_proves_whom_a_refused_request_is_from() -> None:
         ((), False),
     ],
 )
-def test_nobody_is_proved_by_what_does_not_decide(lines: tuple[str, ...], refused: bool) -> None:
+def test_a_credential_that_does_not_decide_proves_no_user(
+    lines: tuple[str, ...], refused: bool
+) -> None:
     proof = REFUSALS["bad_credential"] if refused else None
     assert ACCESS.proven_sender(ask("GET / HTTP/1.1", *lines), proof, NOW) is None
 
 
-def test_a_session_that_is_not_known_may_be_opened_but_by_post_alone() -> None:
+def test_an_unknown_session_may_be_opened_only_by_post() -> None:
     opened = decide(ask("POST /.fumarole/open HTTP/1.1"), table_of())
     assert opened == ServePage(host=f"{SID}.{BASE}", sid=SID, route=None)
     assert decide(ask("GET /.fumarole/open HTTP/1.1"), table_of()) == RepairTable()
     assert code(decide(ask("POST / HTTP/1.1"), table_of())) == "not_found"
 
 
-def test_a_route_that_cannot_be_read_is_said_to_be() -> None:
+def test_an_unreadable_route_is_reported_as_such() -> None:
     table = table_of()
     table.load_route(SID, b"{}")
     assert code(decide(ask("GET / HTTP/1.1", f"Cookie: {COOKIE}"), table)) == "session_unreadable"
 
 
 @pytest.mark.parametrize("path", ["/", "/.fumarole/x"])
-def test_two_cookies_are_refused_wherever_they_are_sent(path: str) -> None:
+def test_two_gateway_cookies_are_refused_on_every_path(path: str) -> None:
     asked = ask(f"GET {path} HTTP/1.1", f"Cookie: {COOKIE}; {COOKIE}")
     assert code(decide(asked)) == "two_cookies"
 
 
-def test_a_page_is_handed_the_claims_that_were_proved_and_no_others() -> None:
+def test_a_page_receives_only_verified_claims() -> None:
     asked = ask("GET /.fumarole/x HTTP/1.1", "Fumarole-Token: t")
     decision = decide(asked, proof=CLAIMS)
     assert isinstance(decision, ServePage)
@@ -336,7 +338,7 @@ def test_a_page_is_handed_the_claims_that_were_proved_and_no_others() -> None:
         ({"mode": "view"}, "view_only"),
     ],
 )
-def test_what_is_wrong_with_a_grant_is_said(changes: dict[str, Any], expected: str) -> None:
+def test_a_refused_grant_states_its_reason(changes: dict[str, Any], expected: str) -> None:
     table = table_of(route(1))
     table.load_revocation("jti:gone", NOW + 86400)
     assert code(decide(ask("GET / HTTP/1.1", f"Cookie: {cookie(**changes)}"), table)) == expected
@@ -351,7 +353,7 @@ def test_what_is_wrong_with_a_grant_is_said(changes: dict[str, Any], expected: s
         ({"mode": "view"}, 1.0, "view_only"),
     ],
 )
-def test_what_is_wrong_with_claims_is_said(
+def test_refused_claims_state_their_reason(
     changes: dict[str, Any], age: float, expected: str
 ) -> None:
     now = CLAIMS.iat + age
@@ -361,7 +363,7 @@ def test_what_is_wrong_with_claims_is_said(
     assert code(decision) == expected
 
 
-def test_a_right_is_used_from_its_own_pages_alone_or_from_anywhere_where_it_is_public() -> None:
+def test_an_access_right_needs_its_own_origin_unless_the_host_is_public() -> None:
     decision = decide(ask("GET / HTTP/1.1", f"Cookie: {COOKIE}"))
     assert isinstance(decision, Forward)
     private = decision.access_right
@@ -376,7 +378,7 @@ def test_a_right_is_used_from_its_own_pages_alone_or_from_anywhere_where_it_is_p
     assert ACCESS.is_allowed_origin(public, b"GET", foreign)
 
 
-def test_a_bearer_is_read_past_tabs_and_spaces_and_only_with_its_scheme() -> None:
+def test_a_bearer_is_read_after_whitespace_and_only_with_its_scheme() -> None:
     ours = b"e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30"
     assert own_bearer(b"Bearer\t" + ours) == ours
     assert own_bearer(b"Bearer   " + ours + b" ") == ours
@@ -398,7 +400,7 @@ PUBLIC = {"hosts": [f"{SID}.{BASE}", "demo.example.org"], "public": True}
         ({}, None),
     ],
 )
-def test_a_route_says_why_nothing_begins_on_it(
+def test_a_route_states_why_it_accepts_no_new_connections(
     changes: dict[str, Any], expected: str | None
 ) -> None:
     now = 2e9
@@ -444,7 +446,7 @@ def test_a_public_host_is_forwarded_without_a_grant(
         assert decision.refusal.subject == said
 
 
-def test_a_host_that_two_routes_name_is_nobodys() -> None:
+def test_a_host_claimed_by_two_routes_is_not_served() -> None:
     others = {"sid": OTHER_SID, "hosts": [f"{OTHER_SID}.{BASE}", "demo.example.org"]}
     table = table_of(route(1, **PUBLIC), route(1, **(PUBLIC | others)))
     assert code(decide(ask(host=f"demo.example.org:{PORT}"), table)) == "not_found"

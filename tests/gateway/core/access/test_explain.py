@@ -47,7 +47,7 @@ def why(table: RouteTable | None, host: str = ONE, **conditions: Any) -> str:
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0, "failing"), (59, "failing"), (61, "served")])
-def test_an_app_that_failed_lately_is_not_said_to_be_served(seconds: int, expected: str) -> None:
+def test_a_recently_failing_app_is_not_explained_as_served(seconds: int, expected: str) -> None:
     failing = {
         sid_of(1): Failure("app_unreachable", 100.0 - seconds),
         sid_of(2): Failure("x", 99.0),
@@ -74,16 +74,18 @@ def test_an_app_that_failed_lately_is_not_said_to_be_served(seconds: int, expect
         ({"target": TARGET | {"host": "app.example"}}, "served"),
     ],
 )
-def test_a_route_says_why(changes: dict[str, Any], expected: str) -> None:
+def test_an_explanation_states_why_a_route_is_not_served(
+    changes: dict[str, Any], expected: str
+) -> None:
     assert why(table_of(make_route(sid_of(1), **changes))) == expected
 
 
-def test_a_special_address_is_outside_unless_a_network_means_it() -> None:
+def test_a_special_address_is_forbidden_unless_a_network_within_it_is_allowed() -> None:
     table = table_of(make_route(sid_of(1)))
     assert why(table, bounds=Bounds([ip_network("0.0.0.0/0")])) == "forbidden_target"
 
 
-def test_what_is_no_route_says_why() -> None:
+def test_an_unserved_host_is_explained_by_its_reason() -> None:
     link = {"hosts": [ONE, "link.example"], "public": True}
     other = {"hosts": [f"{sid_of(2)}.{BASE}", "link.example"], "public": True}
     both = table_of(make_route(sid_of(1), **link), make_route(sid_of(2), **other))
@@ -103,16 +105,16 @@ def test_what_is_no_route_says_why() -> None:
         ({"dialling": False, "bus": Bus.LOST}, "controller_silent"),
     ],
 )
-def test_the_bus_says_why(conditions: dict[str, Any], expected: str) -> None:
+def test_an_unusable_bus_is_explained(conditions: dict[str, Any], expected: str) -> None:
     assert why(table_of(make_route(sid_of(1))), **conditions) == expected
 
 
 @pytest.mark.parametrize("host", [ONE.upper(), f" {ONE} ", f"{ONE}:8443"])
-def test_a_host_is_found_as_people_paste_it(host: str) -> None:
+def test_a_host_is_found_from_a_pasted_url(host: str) -> None:
     assert why(table_of(make_route(sid_of(1))), host) == "served"
 
 
-def test_no_secret_and_no_address_is_told() -> None:
+def test_an_explanation_holds_no_secret_and_no_address() -> None:
     table = table_of(make_route(sid_of(1), sealed="the-secret", message="the-message"))
     told = str(explain(ONE, table, GOOD))
     for secret in ("the-secret", "the-message", "127.0.0.1", "8888"):

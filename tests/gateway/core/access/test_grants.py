@@ -25,13 +25,13 @@ def grants() -> st.SearchStrategy[Grant]:
 
 
 @given(grants())
-def test_a_signed_grant_is_read_back_as_it_was(grant: Grant) -> None:
+def test_a_signed_grant_round_trips(grant: Grant) -> None:
     assert GrantKeys([KEY]).verify(GrantKeys([KEY]).sign(grant), grant.ends_at - 1e-3) == grant or (
         grant.ends_at - 1e-3 == grant.ends_at
     )
 
 
-def test_the_value_holds_only_characters_that_need_no_quotes_in_a_cookie() -> None:
+def test_a_cookie_value_needs_no_quotes() -> None:
     value = GrantKeys([KEY]).sign(Grant(SID, '"', ";", "ü, x", "view", 1, 2))
     assert set(value) <= set("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_.")
 
@@ -55,12 +55,12 @@ def test_no_changed_character_goes_unnoticed(data: st.DataObject) -> None:
     "value",
     ["", ".", "a", "a.b", "..", "é.é", "x" * (MAX_VALUE_CHARACTERS + 1), "\ud800.a", " ", "a.b.c"],
 )
-def test_what_is_no_grant_is_malformed(value: str) -> None:
+def test_malformed_text_is_refused_as_malformed_grant(value: str) -> None:
     with pytest.raises(GrantRefused, match=r"malformed|signature"):
         GrantKeys([KEY]).verify(value, 1)
 
 
-def test_another_gateways_key_signs_nothing_for_us() -> None:
+def test_a_grant_signed_by_an_unknown_key_is_refused() -> None:
     with pytest.raises(GrantRefused) as refused:
         GrantKeys([KEY]).verify(GrantKeys([OTHER]).sign(GRANT), 1)
     assert refused.value.reason == "signature"
@@ -72,7 +72,7 @@ def test_the_first_key_signs_and_all_verify() -> None:
     assert GrantKeys([OTHER]).verify(rotated.sign(GRANT), 1) == GRANT
 
 
-def test_a_grant_ends_at_its_end_also_when_it_was_verified_before() -> None:
+def test_a_cached_grant_expires() -> None:
     keys = GrantKeys([KEY])
     value = keys.sign(GRANT)
     assert keys.verify(value, 1999.9) == GRANT
@@ -113,13 +113,13 @@ def test_keys_do_not_show_in_a_repr() -> None:
     assert repr(GrantKeys([KEY])) == "GrantKeys(<1 keys>)"
 
 
-def test_what_is_remembered_is_bounded() -> None:
+def test_the_cache_of_verified_grants_is_bounded() -> None:
     keys = GrantKeys([KEY])
     for number in range(5000):
         keys.verify(keys.sign(msgspec.structs.replace(GRANT, jti=str(number))), 1)
     assert len(keys._remembered) <= 4096
 
 
-def test_a_grant_cannot_be_changed() -> None:
+def test_a_grant_is_immutable() -> None:
     with pytest.raises((AttributeError, dataclasses.FrozenInstanceError)):
         GRANT.sub = "eve"  # type: ignore[misc]  # that is the point

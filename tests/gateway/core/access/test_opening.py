@@ -80,7 +80,7 @@ def refusal(call: object, *args: object, **options: object) -> str:
         ("", None, False),
     ],
 )
-def test_only_known_pages_and_programs_may_post(
+def test_only_allowed_origins_and_programs_may_post(
     origin: str | None, site: str | None, may: bool
 ) -> None:
     assert may_post(origin, site, own=OWN, others=OTHERS) is may
@@ -98,13 +98,13 @@ def test_only_known_pages_and_programs_may_post(
         ("application/x-www-form-urlencoded", "token=t&next=%2Fx&replace=1"),
     ],
 )
-def test_json_and_forms_say_the_same(content_type: str, body: str) -> None:
+def test_json_and_forms_are_read_alike(content_type: str, body: str) -> None:
     opening = read_opening(content_type, body.encode())
     assert (opening.token, opening.next, opening.replace) == ("t", "/x", True)
 
 
 @pytest.mark.parametrize("value", [0, "0", "", "true", False, None, 2, 1.0, [1]])
-def test_nothing_but_a_yes_replaces(value: object) -> None:
+def test_only_an_explicit_yes_replaces_a_user(value: object) -> None:
     body = json.dumps({"token": "t", "replace": value}).encode()
     assert read_opening("application/json", body).replace is False
 
@@ -132,7 +132,7 @@ def test_nothing_but_a_yes_replaces(value: object) -> None:
         ("", b"token=a"),
     ],
 )
-def test_what_cannot_be_read_for_sure_is_a_bad_request(content_type: str, body: bytes) -> None:
+def test_an_ambiguous_body_is_a_bad_request(content_type: str, body: bytes) -> None:
     assert refusal(read_opening, content_type, body) == "bad_request"
 
 
@@ -150,12 +150,12 @@ def test_a_form_of_17_fields_is_a_bad_request_and_one_of_16_is_not() -> None:
     assert refusal(read_opening, "application/x-www-form-urlencoded", more) == "bad_request"
 
 
-def test_the_token_does_not_show() -> None:
+def test_the_token_is_not_in_the_repr() -> None:
     opening = read_opening("application/json", b'{"token":"secret"}')
     assert repr(opening) == "Opening(next='/', replace=False)"
 
 
-def test_a_refusal_may_say_when_to_come_again() -> None:
+def test_a_refusal_may_have_retry_after() -> None:
     refused = OpeningRefused("rate_limited", retry_after_seconds=3)
     assert (str(refused), refused.code, refused.retry_after_seconds) == (
         "rate_limited",
@@ -167,28 +167,28 @@ def test_a_refusal_may_say_when_to_come_again() -> None:
 # Where it goes on
 
 
-def test_next_leads_where_the_corpus_says() -> None:
+def test_next_is_resolved_as_the_corpus_records() -> None:
     for said, answered in read_corpus("next", 2, "\t"):
         assert safe_next(unescape(said)) == answered, said
 
 
-def test_a_next_that_is_too_long_leads_home() -> None:
+def test_an_oversize_next_redirects_to_the_root() -> None:
     assert safe_next("/" + "a" * 4095) == "/" + "a" * 4095
     assert safe_next("/" + "a" * 4096) == "/"
 
 
-def test_a_next_is_decoded_four_times_and_no_further() -> None:
+def test_a_next_is_decoded_at_most_four_times() -> None:
     assert safe_next("/%25252541") == "/%25252541"
     assert safe_next("/%2525252541") == "/"
 
 
-def test_a_next_that_decodes_to_no_text_stays_as_it_is() -> None:
+def test_a_next_that_decodes_to_non_utf_8_is_kept() -> None:
     assert safe_next("/%ff") == "/%ff"
 
 
 @given(st.text(alphabet=st.sampled_from("/\\.%2fF5cCeE0aAdD9:@?#x\t\r\n \u00e4"), max_size=24))
 @example("/%5c/example.com")
-def test_next_never_leaves_this_origin_however_it_is_decoded(path: str) -> None:
+def test_next_never_leaves_the_origin_after_any_decoding(path: str) -> None:
     answered = safe_next(path)
     assert answered.isascii()
     assert not set(answered) & set("\r\n\t \\")
@@ -214,7 +214,7 @@ def check(claims: SessionClaims, **changes: object) -> None:
 
 
 @pytest.mark.parametrize("state", ["ready", "starting"])
-def test_a_fitting_token_opens_a_route_that_is_ready_or_will_be(state: str) -> None:
+def test_a_valid_token_opens_a_ready_or_starting_route(state: str) -> None:
     check(CLAIMS, state=state)
 
 
@@ -226,7 +226,7 @@ def test_a_token_for_something_else_is_refused(changes: dict[str, object]) -> No
     assert refusal(check, claims) == "other_session"
 
 
-def test_an_app_cannot_be_opened_for_viewing() -> None:
+def test_a_web_session_cannot_be_opened_for_viewing() -> None:
     assert refusal(check, replace(CLAIMS, mode="view")) == "view_only"
 
 
@@ -239,12 +239,12 @@ def test_an_app_cannot_be_opened_for_viewing() -> None:
         ({"expires_at": NOW - 1}, "session_expired"),
     ],
 )
-def test_a_route_that_is_over_opens_nothing(changes: dict[str, object], code: str) -> None:
+def test_an_expired_route_cannot_be_opened(changes: dict[str, object], code: str) -> None:
     assert refusal(check, CLAIMS, **changes) == code
 
 
 @pytest.mark.parametrize("member", ["jti:j", "kid:k1", f"sub:{SID}:ada", f"all:{SID}"])
-def test_what_was_revoked_opens_nothing(member: str) -> None:
+def test_a_revoked_token_cannot_open(member: str) -> None:
     table = table_of(make_route(SID))
     table.load_revocation(member, CLAIMS.iat + 86400)
     route = table.route(SID)
@@ -261,18 +261,18 @@ def test_a_token_issued_after_a_revocation_opens_again(member: str) -> None:
     check_route(CLAIMS, route, table, now=NOW)
 
 
-def test_a_grant_that_would_have_ended_already_is_not_given() -> None:
+def test_an_already_expired_grant_is_not_issued() -> None:
     assert refusal(check, replace(CLAIMS, max_age=5)) == "grant_ended"
     check(replace(CLAIMS, max_age=6))
 
 
-def test_a_token_from_before_redis_forgot_is_not_sure() -> None:
+def test_a_token_from_before_a_data_loss_is_uncertain() -> None:
     check_since(CLAIMS, None)
     check_since(CLAIMS, CLAIMS.iat - 10)
     assert refusal(check_since, CLAIMS, CLAIMS.iat - 9.9) == "token_unsure"
 
 
-def test_a_mark_counts_only_in_the_redis_that_the_table_is_from() -> None:
+def test_a_token_cannot_open_while_redis_has_no_head_or_another_epoch() -> None:
     table = table_of(make_route(SID))
     head = Head(epoch="e", seq=9, term=1, routes=1, revoked=0)
     check_head(head, table)
@@ -281,7 +281,7 @@ def test_a_mark_counts_only_in_the_redis_that_the_table_is_from() -> None:
     assert refusal(check_head, other, table) == "bus_lost"
 
 
-def test_a_grant_says_what_the_token_said_and_never_lasts_longer() -> None:
+def test_a_grant_copies_the_token_and_never_outlives_it() -> None:
     grant = make_grant(CLAIMS, now=NOW)
     assert (grant.sid, grant.jti, grant.kid, grant.sub) == (SID, "j", "k1", "ada")
     assert (grant.issued_at, grant.ends_at) == (CLAIMS.iat, CLAIMS.iat + 3600)
@@ -319,7 +319,7 @@ def test_the_cookie_has_exactly_its_attributes(
     assert "__Host-fumarole" in SimpleCookie(cookie.replace("; Partitioned", ""))
 
 
-def test_a_cookie_of_a_grant_about_to_end_is_no_session_cookie_and_not_a_deleted_one() -> None:
+def test_a_cookie_of_an_ending_grant_has_a_positive_max_age() -> None:
     cookie = make_cookie(b"fumarole", "a.b", secure=False, max_age_seconds=0.4, framed=False)
     assert "Max-Age=1" in cookie.split("; ")
 
@@ -346,7 +346,7 @@ def test_each_cookie_that_a_grant_may_have_is_expired(
 
 
 @given(st.dictionaries(st.sampled_from(["token", "next", "replace", "x"]), st.text(max_size=30)))
-def test_any_form_is_read_or_refused(fields: dict[str, str]) -> None:
+def test_any_form_body_is_read_or_refused(fields: dict[str, str]) -> None:
     try:
         body = urlencode(fields).encode()
     except UnicodeEncodeError:

@@ -26,7 +26,7 @@ def judged(
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS"])
-def test_the_own_origin_may_do_everything(method: bytes) -> None:
+def test_the_own_origin_is_always_allowed(method: bytes) -> None:
     assert judged(origin=OWN, method=method)
     assert judged(origin=OWN, method=method, site=b"cross-site")
 
@@ -37,21 +37,21 @@ def test_the_own_origin_may_do_everything(method: bytes) -> None:
     [FOREIGN, b"null", b"http://s.apps.example.com", b"https://s.apps.example.com:443",
      b"https://t.apps.example.com", b"HTTPS://S.APPS.EXAMPLE.COM", b"", b"https://apps.example.com"],
 )  # fmt: skip
-def test_another_origin_may_do_nothing_whatever_else_it_says(method: bytes, origin: bytes) -> None:
+def test_another_origin_is_always_refused(method: bytes, origin: bytes) -> None:
     assert not judged(origin=origin, method=method)
     assert not judged(origin=origin, method=method, site=b"same-origin")
     assert not judged(origin=origin, method=method, site=b"none", mode=b"cors", dest=b"empty")
 
 
 @pytest.mark.parametrize("method", [b"GET", b"POST"])
-def test_without_an_origin_the_site_decides(method: bytes) -> None:
+def test_without_origin_sec_fetch_site_decides(method: bytes) -> None:
     assert judged(site=b"same-origin", method=method)
     assert judged(site=b"none", method=method)
     for site in (b"same-site", b"cross-site", b"", b"Same-Origin", b"none, none", b"no-cors"):
         assert not judged(site=site, method=method)
 
 
-def test_programs_that_say_nothing_may_only_read() -> None:
+def test_requests_without_origin_and_fetch_metadata_may_only_read() -> None:
     assert judged(method=b"GET")
     assert judged(method=b"HEAD")
     for method in (b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS", b"PROPFIND", b"QUERY"):
@@ -62,7 +62,7 @@ def navigated(dest: bytes | None, *, method: bytes = b"GET", framed: bool = Fals
     return judged(site=b"cross-site", mode=b"navigate", dest=dest, method=method, framed=framed)
 
 
-def test_links_from_elsewhere_lead_in_at_the_top_only() -> None:
+def test_cross_site_links_are_allowed_only_at_the_top_level() -> None:
     assert navigated(b"document")
     assert not navigated(b"document", method=b"POST")
     assert not navigated(b"document", method=b"HEAD")
@@ -80,7 +80,7 @@ def test_an_upgrade_needs_the_exact_origin() -> None:
         assert not judged(origin=origin, upgrade=True, mode=b"navigate", dest=b"document")
 
 
-def test_no_combination_of_a_foreign_script_gets_in() -> None:
+def test_no_field_combination_of_a_foreign_script_is_allowed() -> None:
     sites = [b"cross-site", b"same-site"]
     modes = [None, b"cors", b"no-cors", b"same-origin", b"websocket"]
     dests = [None, b"empty", b"document", b"iframe", b"image"]
@@ -89,7 +89,7 @@ def test_no_combination_of_a_foreign_script_gets_in() -> None:
         assert not judged(site=site, mode=mode, dest=dest, method=method, framed=True)
 
 
-def test_every_case_of_the_corpus_is_judged_as_it_stands_there() -> None:
+def test_every_origin_of_the_corpus_is_judged_as_recorded() -> None:
     wrong = []
     for line in read_lines("origins"):
         expected, method, framed, *said = line.split(" | ")

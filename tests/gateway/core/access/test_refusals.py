@@ -14,7 +14,7 @@ from gateway.core.access.refusals import (
 )
 
 
-def test_every_refusal_has_its_row_its_reason_and_a_message() -> None:
+def test_every_refusal_has_a_status_a_reason_and_a_message() -> None:
     for code, refusal in REFUSALS.items():
         assert refusal.code == code
         assert refusal.status in REASONS
@@ -28,7 +28,7 @@ def test_every_refusal_has_its_row_its_reason_and_a_message() -> None:
      ("session_starting", 503), ("bad_request", 400), ("method_unknown", 501),
      ("method_not_allowed", 405), ("target_too_long", 414), ("head_too_large", 431)],
 )  # fmt: skip
-def test_statuses_are_the_contracts(code: str, status: int) -> None:
+def test_statuses_match_the_contract(code: str, status: int) -> None:
     assert REFUSALS[code].status == status
 
 
@@ -38,7 +38,7 @@ def test_programs_get_json() -> None:
     assert set(json.loads(page.body)) == {"code", "message"}
 
 
-def test_an_answer_is_complete_and_never_stored() -> None:
+def test_a_refusal_is_complete_and_not_cacheable() -> None:
     refusal = REFUSALS["session_starting"].with_message("pulling")
     raw = write_response(refusal, Page("text/plain", b"hi", (("X-A", "b"),)), close=True)
     assert raw == (
@@ -49,26 +49,26 @@ def test_an_answer_is_complete_and_never_stored() -> None:
     assert refusal.message == "pulling"
 
 
-def test_a_head_answer_has_the_length_but_not_the_body() -> None:
+def test_a_head_response_has_the_length_but_no_body() -> None:
     raw = write_response(REFUSALS["not_found"], Page("a/b", b"body"), close=False, head_only=True)
     assert b"Content-Length: 4\r\n" in raw
     assert raw.endswith(b"\r\n\r\n")
     assert b"Connection" not in raw
 
 
-def test_401_and_405_have_the_fields_that_rfc_9110_asks_for() -> None:
+def test_401_and_405_have_the_fields_required_by_rfc_9110() -> None:
     page = Page("a/b", b"")
     assert b"WWW-Authenticate: " in write_response(REFUSALS["no_credential"], page, close=False)
     allowed = write_response(REFUSALS["method_not_allowed"], page, close=False)
     assert b"Allow: GET" in allowed
 
 
-def test_a_message_is_kept_where_there_is_no_better_one() -> None:
+def test_a_message_without_translation_is_kept() -> None:
     refusal = Refusal(503, "x", "Said.")
     assert refusal.with_message(None) is refusal
 
 
-def test_a_date_stands_in_the_head() -> None:
+def test_a_refusal_has_a_date_field() -> None:
     date = b"Date: Sun, 06 Nov 1994 08:49:37 GMT\r\n"
     raw = write_response(REFUSALS["not_found"], Page("a/b", b"body"), close=True, date=date)
     head, _, body = raw.partition(b"\r\n\r\n")
@@ -76,6 +76,6 @@ def test_a_date_stands_in_the_head() -> None:
     assert body == b"body"
 
 
-def test_what_is_no_proper_upgrade_is_told_the_version() -> None:
+def test_an_invalid_upgrade_is_refused_with_the_supported_version() -> None:
     raw = write_response(REFUSALS["bad_upgrade"], Page("a/b", b""), close=True)
     assert b"\r\nSec-WebSocket-Version: 13\r\n" in raw

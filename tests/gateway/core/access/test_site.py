@@ -11,19 +11,19 @@ HTTPS = Site.from_url(urlsplit("https://Apps.Example.com"), embed_origins=("http
 LOCAL = Site.from_url(urlsplit("http://localhost:8080/"))
 
 
-def test_a_site_is_what_its_url_says() -> None:
+def test_the_site_is_derived_from_the_public_url() -> None:
     assert (HTTPS.scheme, HTTPS.base, HTTPS.port) == ("https", "apps.example.com", 443)
     assert (LOCAL.scheme, LOCAL.base, LOCAL.port) == ("http", "localhost", 8080)
 
 
-def test_the_cookies_name_and_the_frames_follow() -> None:
+def test_the_public_url_decides_cookie_name_and_frame_ancestors() -> None:
     assert HTTPS.cookie_name == b"__Host-fumarole"
     assert LOCAL.cookie_name == b"fumarole"
     assert HTTPS.frame_ancestors == "frame-ancestors 'self' https://e.example"
     assert LOCAL.frame_ancestors == "frame-ancestors 'self'"
 
 
-def test_origins_have_a_port_where_it_is_not_the_default() -> None:
+def test_origins_have_a_port_unless_it_is_the_default() -> None:
     assert HTTPS.origin_of("a.apps.example.com") == "https://a.apps.example.com"
     assert LOCAL.origin_of("a.localhost") == "http://a.localhost:8080"
 
@@ -43,7 +43,7 @@ def test_origins_have_a_port_where_it_is_not_the_default() -> None:
         (LOCAL, "a.localhost:0008080", None),
     ],
 )
-def test_a_host_counts_with_the_public_port(site: Site, value: str, host: str | None) -> None:
+def test_a_host_must_have_the_public_port(site: Site, value: str, host: str | None) -> None:
     assert site.host_of(value) == host
 
 
@@ -52,9 +52,9 @@ def test_a_host_counts_with_the_public_port(site: Site, value: str, host: str | 
     [f"{SID}x.localhost", f"{SID[1:]}.localhost", f"{SID[1:]}1.localhost", f"{SID}.other",
      "localhost", f"{SID}", f"x.{SID}.localhost", f"{SID[1:]}A.localhost"],
 )  # fmt: skip
-def test_hosts_that_are_no_sessions_own(host: str) -> None:
+def test_malformed_session_hosts_are_not_recognised(host: str) -> None:
     assert LOCAL.sid_of(host) is None
 
 
-def test_a_sessions_own_host_is_known_by_its_form() -> None:
+def test_a_session_host_is_recognised_by_its_form() -> None:
     assert LOCAL.sid_of(f"{SID}.localhost") == SID

@@ -44,7 +44,7 @@ def table() -> RouteTable:
     return table_of(route(1))
 
 
-def test_it_holds_for_another_request_of_the_same_person(table: RouteTable) -> None:
+def test_a_cached_decision_applies_to_the_next_request_of_the_same_user(table: RouteTable) -> None:
     one = permit(table)
     for line in ("GET / HTTP/1.1", "POST /other?x HTTP/1.1", "HEAD /fumarole HTTP/1.1"):
         assert one.covers(start(line), fields("X-Other: field"), table, NOW)
@@ -62,18 +62,20 @@ def test_it_holds_for_another_request_of_the_same_person(table: RouteTable) -> N
         fields("Upgrade: websocket", "Connection: upgrade"),
     ],
 )
-def test_it_does_not_hold_for_another_person_place_or_purpose(
+def test_a_cached_decision_does_not_apply_to_another_user_host_or_method(
     table: RouteTable, other: Fields
 ) -> None:
     assert not permit(table).covers(start(), other, table, NOW)
 
 
 @pytest.mark.parametrize("path", ["/.fumarole", "/.fumarole/", "/.fumarole/open", "/.fumarole?x"])
-def test_the_gateways_own_pages_are_always_decided_anew(table: RouteTable, path: str) -> None:
+def test_requests_for_gateway_pages_are_never_cached_decisions(
+    table: RouteTable, path: str
+) -> None:
     assert not permit(table).covers(start(f"GET {path} HTTP/1.1"), fields(), table, NOW)
 
 
-def test_it_ends_with_its_grant_and_with_any_change_of_the_table(table: RouteTable) -> None:
+def test_a_cached_decision_ends_with_its_grant_or_a_table_change(table: RouteTable) -> None:
     one = permit(table)
     assert not one.covers(start(), fields(), table, GRANT.ends_at)
     assert not one.covers(start(), fields(), table_of(route(1)), NOW), "another table"
@@ -81,10 +83,10 @@ def test_it_ends_with_its_grant_and_with_any_change_of_the_table(table: RouteTab
     assert not one.covers(start(), fields(), table, NOW)
 
 
-def test_one_that_is_not_to_be_kept_holds_once(table: RouteTable) -> None:
+def test_an_uncacheable_decision_applies_once(table: RouteTable) -> None:
     assert not permit(table, reusable=False).covers(start(), fields(), table, NOW)
 
 
-def test_the_base_path_stands_before_the_target() -> None:
+def test_the_base_path_precedes_the_target() -> None:
     for base, prefix in (("/", b""), ("/lab", b"/lab"), ("/lab/", b"/lab")):
         assert permit(table_of(route(1, target={"base_path": base}))).path_prefix == prefix

@@ -24,7 +24,7 @@ def refused(_: object) -> str:
     return "no_credential"
 
 
-def test_a_request_is_relayed_and_the_next_one_taken_up_in_a_later_turn() -> None:
+def test_a_request_is_relayed_and_the_next_one_read_in_a_later_turn() -> None:
     m = Machine()
     m.receive(GET % 1 + GET % 2)
     m.dialled()
@@ -34,7 +34,7 @@ def test_a_request_is_relayed_and_the_next_one_taken_up_in_a_later_turn() -> Non
     assert m.log[5:] == ["decide GET /2", "connect"]
 
 
-def test_a_response_without_a_date_gets_one_and_another_keeps_its_own() -> None:
+def test_a_response_without_date_gets_one() -> None:
     of_then = b"Date: Thu, 01 Jan 1970 00:00:00 GMT"
     for own, dates in ((b"", [of_then]), (b"date: then\r\n", [b"date: then"])):
         m = Machine()
@@ -91,7 +91,7 @@ def relayed(
     drains=st.booleans(),
     another=st.booleans(),
 )
-def test_a_response_means_the_same_whether_or_not_its_head_is_the_last_ones(
+def test_a_repeated_response_head_is_parsed_to_the_same_result(
     request: bytes,
     version: int,
     status: int,
@@ -111,7 +111,7 @@ def test_a_response_means_the_same_whether_or_not_its_head_is_the_last_ones(
     assert known == relayed(request, head + body, None, refusal, drains)
 
 
-def test_one_pipelined_refusal_is_written_a_turn_and_none_while_the_browser_does_not_read() -> None:
+def test_one_pipelined_refusal_is_written_per_turn_and_none_under_backpressure() -> None:
     m = Machine(refused)
     m.receive(GET % 1 * 5000)
     assert m.log.count("write 401") == 1
@@ -128,7 +128,7 @@ def test_one_pipelined_refusal_is_written_a_turn_and_none_while_the_browser_does
 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 9", b"Transfer-Encoding: chunked"])
-def test_who_waits_for_100_continue_is_given_the_apps_time_once(framing: bytes) -> None:
+def test_a_client_waiting_for_100_continue_gets_the_apps_timeout_once(framing: bytes) -> None:
     m = Machine()
     m.receive(b"POST / HTTP/1.1\r\nHost: a.b\r\nExpect: 100-Continue\r\n%b\r\n\r\n" % framing)
     m.dialled()
@@ -141,7 +141,7 @@ def test_who_waits_for_100_continue_is_given_the_apps_time_once(framing: bytes) 
 
 @pytest.mark.parametrize("framing", [b"Content-Length: 9", b"Transfer-Encoding: chunked"])
 @pytest.mark.parametrize("waits", [False, True])
-def test_an_upload_has_its_time_from_100_continue_on(framing: bytes, waits: bool) -> None:
+def test_the_upload_timeout_starts_with_100_continue(framing: bytes, waits: bool) -> None:
     m = Machine()
     m.receive(b"POST / HTTP/1.1\r\nHost: a.b\r\nExpect: 100-continue\r\n%b\r\n\r\n" % framing)
     m.dialled()
@@ -157,7 +157,7 @@ def test_an_upload_has_its_time_from_100_continue_on(framing: bytes, waits: bool
     assert m.log[-2:] == ["write 408", "linger"]
 
 
-def test_a_hint_is_no_leave_to_send_and_who_has_begun_waits_for_none() -> None:
+def test_a_103_does_not_permit_the_body_and_a_started_body_needs_no_100() -> None:
     for first, hint, status in ((b"", b"103 Early Hints", None), (b"x", b"100 Continue", 408)):
         m = Machine()
         m.receive(POST.replace(b"\r\n\r\n", b"\r\nExpect: 100-continue\r\n\r\n") + first)
@@ -169,7 +169,7 @@ def test_a_hint_is_no_leave_to_send_and_who_has_begun_waits_for_none() -> None:
         assert (f"write {status}" in m.log) == (status is not None)
 
 
-def test_reading_stops_while_enough_waits_and_goes_on_when_it_is_used_up() -> None:
+def test_reading_pauses_above_the_high_watermark_and_resumes_below_the_low() -> None:
     m = Machine(refused)
     m.receive(GET % 1)
     for _ in range(40):
@@ -184,7 +184,7 @@ def test_reading_stops_while_enough_waits_and_goes_on_when_it_is_used_up() -> No
     assert not m.inbox
 
 
-def test_a_deadline_that_passes_before_what_came_is_taken_up_closes_nothing() -> None:
+def test_a_deadline_does_not_close_a_connection_with_unread_input() -> None:
     m = Machine(refused)
     m.receive(GET % 1 + b"1\r\n\r\n")
     m.deadline_passed()
@@ -223,7 +223,7 @@ def test_a_fin_after_a_response_flushes_it() -> None:
     assert n.log[-1] == "linger"
 
 
-def test_a_browser_that_leaves_while_its_request_is_decided_or_dialled_is_let_go() -> None:
+def test_a_client_that_leaves_during_decision_or_dial_is_released() -> None:
     for judge in (lambda _: "wait", lambda _: None):
         m = Machine(judge)
         m.receive(GET % 1)
@@ -232,7 +232,7 @@ def test_a_browser_that_leaves_while_its_request_is_decided_or_dialled_is_let_go
         assert ON_DATA[m.phase] is OnData.DISCARD
 
 
-def test_a_chunked_upload_takes_many_turns_and_arrives_whole() -> None:
+def test_a_chunked_upload_is_spread_over_turns_and_arrives_whole() -> None:
     m = Machine()
     m.receive(CHUNKED)
     app = m.dialled()
@@ -251,7 +251,7 @@ def test_a_chunked_upload_takes_many_turns_and_arrives_whole() -> None:
     assert "decide GET /2" in m.log
 
 
-def test_a_chunked_response_takes_many_turns_while_the_app_is_not_read() -> None:
+def test_a_chunked_response_is_spread_over_turns_while_upstream_reading_pauses() -> None:
     m = Machine()
     m.receive(GET % 1)
     app = m.dialled()
@@ -280,20 +280,20 @@ def response_cut_by_its_app(body: bytes) -> Machine:
     return m
 
 
-def test_a_chunked_response_that_came_whole_is_delivered_whole_though_its_app_is_gone() -> None:
+def test_a_complete_chunked_response_is_delivered_after_its_app_left() -> None:
     m = response_cut_by_its_app(TINY_CHUNKS + b"0\r\n\r\n")
     assert m.out.endswith(TINY_CHUNKS + b"0\r\n\r\n")
     assert m.phase is Phase.HEAD
     assert "reset" not in m.log
 
 
-def test_a_chunked_response_that_is_cut_is_reset_once_all_of_it_was_passed_on() -> None:
+def test_a_truncated_chunked_response_is_delivered_and_then_reset() -> None:
     m = response_cut_by_its_app(TINY_CHUNKS)
     assert m.out.endswith(TINY_CHUNKS)
     assert m.log[-1] == "reset"
 
 
-def test_nothing_of_a_response_is_passed_on_once_its_browser_has_left() -> None:
+def test_no_response_byte_is_relayed_after_the_client_left() -> None:
     m = Machine()
     m.receive(GET % 1)
     m.dialled()

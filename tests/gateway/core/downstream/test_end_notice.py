@@ -36,7 +36,7 @@ def right(*, lasts: float = 43200, public: bool = False, **changes: object) -> A
     return AccessRight(route=known, host=known.hosts[0], grant=None if public else grant)
 
 
-def test_the_first_end_counts_and_short_access_is_told_of_in_its_second_half() -> None:
+def test_the_earliest_end_is_announced_and_short_access_in_its_second_half() -> None:
     assert notice_starts_at(right(), 600) == 1000 + 43200 - 600
     assert notice_starts_at(right(expires_at=9000), 600) == 8400
     assert notice_starts_at(right(lasts=300, expires_at=9000), 600) == 1150
@@ -80,7 +80,7 @@ def asks(
     return shows_notice(notice, read_start_line(line.encode()), fields, section, site=site)
 
 
-def test_a_window_that_navigates_is_told_once_of_each_end() -> None:
+def test_a_navigating_window_gets_one_notice_per_end() -> None:
     assert asks(*NAVIGATES)
     told = "fumarole-told=9000"
     for cookie in (f"fumarole=c; {told}", f"{told}; fumarole=c", f"a=b;{told} ;fumarole=c"):
@@ -91,7 +91,7 @@ def test_a_window_that_navigates_is_told_once_of_each_end() -> None:
         assert asks(*NAVIGATES, cookie=f"fumarole=c; {other}")
 
 
-def test_cookies_that_neighbours_set_neither_repeat_a_notice_nor_keep_it_back() -> None:
+def test_cookies_of_sibling_hosts_neither_repeat_nor_suppress_a_notice() -> None:
     # Scripts of a neighbour's app can set one for all hosts of the domain, but none with a prefix.
     ours, theirs = "fumarole-told=9000", "fumarole-told=1"
     for cookie in (f"fumarole=c; {ours}; {theirs}", f"{theirs}; fumarole=c; {ours}"):
@@ -111,7 +111,7 @@ def test_cookies_that_neighbours_set_neither_repeat_a_notice_nor_keep_it_back() 
         ("Accept: text/html,application/xhtml+xml,*/*;q=0.8", "Accept: application/json"),
     ],
 )
-def test_nothing_else_is_told(change: tuple[str, str]) -> None:
+def test_only_navigations_get_a_notice(change: tuple[str, str]) -> None:
     assert not asks(*(change[1] if line == change[0] else line for line in NAVIGATES))
 
 
@@ -124,17 +124,17 @@ def test_nothing_else_is_told(change: tuple[str, str]) -> None:
         "Service-Worker: x",
     ],
 )
-def test_what_nobody_looks_at_yet_is_not_told(line: str) -> None:
+def test_a_prefetch_gets_no_notice(line: str) -> None:
     assert not asks(line, *NAVIGATES)
     assert not asks(*NAVIGATES, line)
 
 
 @pytest.mark.parametrize("method", ["POST", "HEAD", "PUT", "OPTIONS"])
-def test_other_methods_are_not_told(method: str) -> None:
+def test_other_methods_get_no_notice(method: str) -> None:
     assert not asks(*NAVIGATES, line=f"{method} /lab HTTP/1.1")
 
 
-def test_clients_without_fetch_metadata_and_with_tokens_are_not_told() -> None:
+def test_clients_without_fetch_metadata_or_with_tokens_get_no_notice() -> None:
     assert not asks(NAVIGATES[-1])
     assert not asks("Fumarole-Token: x", *NAVIGATES)
     assert not asks(*NAVIGATES, cookie="app=1")
@@ -160,14 +160,14 @@ def test_clients_without_fetch_metadata_and_with_tokens_are_not_told() -> None:
         (("Content-Type: text/html", "Location: /b"), 302, False),
     ],
 )
-def test_only_what_a_browser_shows_as_a_document_is_put_off(
+def test_only_documents_are_deferred_for_a_notice(
     fields: tuple[str, ...], status: int, shown: bool
 ) -> None:
     raw = "\r\n".join((f"HTTP/1.1 {status} OK", *fields, "", "")).encode()
     assert is_document(ResponseReader("'none'").read_head(raw)) is shown
 
 
-def test_the_cookie_goes_with_the_end_that_it_names() -> None:
+def test_the_notice_cookie_expires_with_its_end() -> None:
     assert make_notice_cookie(HTTP, 9000, now=8400) == (
         "fumarole-told=9000; Path=/; Max-Age=600; HttpOnly; SameSite=Lax"
     )

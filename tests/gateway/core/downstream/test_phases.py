@@ -19,7 +19,7 @@ from tests.gateway.diagrams import draw
 DOCS = (Path(__file__).parents[4] / "docs" / "connections.md").read_text("utf-8")
 
 
-def test_every_phase_is_reached_and_can_be_left_but_the_last() -> None:
+def test_every_phase_is_reachable_and_only_the_last_is_final() -> None:
     assert set(NEXT.values()) == set(Phase)
     assert {phase for phase, _ in NEXT} == set(Phase) - {Phase.CLOSED}
 
@@ -29,18 +29,18 @@ def test_a_connection_can_be_lost_in_every_phase() -> None:
         assert NEXT[phase, Event.LOST] is Phase.CLOSED
 
 
-def test_whatever_a_fin_drops_can_end_there_and_then() -> None:
+def test_a_fin_can_end_every_phase_that_it_cancels() -> None:
     for phase, row in ROWS.items():
         if row.on_fin is OnFin.ABORT:
             assert NEXT[phase, Event.ENDED] is Phase.LINGERING
 
 
-def test_a_body_is_taken_only_where_an_app_has_its_head() -> None:
+def test_a_body_is_read_only_after_its_head_was_forwarded() -> None:
     taking = {phase for phase, row in ROWS.items() if row.on_data is OnData.FORWARD}
     assert taking == {Phase.UPLOADING, Phase.EARLY_RESPONSE}
 
 
-def test_what_cannot_happen_raises() -> None:
+def test_an_impossible_transition_raises() -> None:
     with pytest.raises(KeyError):
         NEXT[Phase.HEAD, Event.COMPLETED]
     with pytest.raises(KeyError):

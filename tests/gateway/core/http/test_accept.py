@@ -34,7 +34,7 @@ def test_browsers_get_pages(accept: bytes) -> None:
         b'x;y="text/html"',
     ],
 )
-def test_whoever_would_rather_have_json_gets_it(accept: bytes) -> None:
+def test_clients_that_prefer_json_get_json(accept: bytes) -> None:
     assert not prefers_html(accept)
 
 
@@ -58,26 +58,26 @@ def test_whoever_would_rather_have_json_gets_it(accept: bytes) -> None:
         (b"\xff\xfe, -, ,;q=1", None),
     ],
 )
-def test_the_preferred_language_is_one_that_there_is(field: bytes, language: str | None) -> None:
+def test_the_preferred_language_is_an_available_one(field: bytes, language: str | None) -> None:
     assert preferred_language(field, {"en", "de"}) == language
 
 
 @pytest.mark.parametrize(
     "field", [b"x," * 100_000 + b"de", b"x" * 100_000, b"a-" * 100_000, b"fr," * 32 + b"de"]
 )
-def test_what_has_no_end_is_not_read_to_its_end(field: bytes) -> None:
+def test_an_oversize_accept_field_is_read_only_up_to_a_limit(field: bytes) -> None:
     assert preferred_language(field, {"de"}) is None
 
 
 @pytest.mark.parametrize(
     "accept", [b"a," * 32 + b"text/html", b"," * 60_000 + b"text/html", b"a;" * 600 + b",text/html"]
 )
-def test_of_an_accept_without_end_the_beginning_counts(accept: bytes) -> None:
+def test_only_the_beginning_of_an_oversize_accept_field_counts(accept: bytes) -> None:
     assert not prefers_html(accept)
     assert prefers_html(b"text/html," + accept)
 
 
-def test_a_language_is_read_from_the_lines_of_a_head() -> None:
+def test_the_language_is_read_from_the_field_lines() -> None:
     lines = b"Accept: text/html\r\nX-Accept-Language: fr\r\nACCEPT-language: en;q=0.1\r\n"
     assert languages_in(lines).strip() == b"en;q=0.1"
     assert preferred_language(languages_in(lines + b"Accept-Language: de\r\n"), {"de"}) == "de"
@@ -97,5 +97,5 @@ def test_a_language_is_read_from_the_lines_of_a_head() -> None:
         (b"br," * 400 + b"gzip", False),
     ],
 )
-def test_gzip_is_for_those_who_name_it(accept_encoding: bytes, takes: bool) -> None:
+def test_gzip_is_used_only_if_accepted_by_name(accept_encoding: bytes, takes: bool) -> None:
     assert accepts_gzip(accept_encoding) is takes

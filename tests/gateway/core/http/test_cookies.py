@@ -31,11 +31,11 @@ OURS = b"__Host-fumarole"
         (b"; __Host-fumarole=x;", None, [b"x"]),
     ],
 )
-def test_our_cookie_is_cut_out(value: bytes, left: bytes | None, ours: list[bytes]) -> None:
+def test_the_gateway_cookie_is_removed(value: bytes, left: bytes | None, ours: list[bytes]) -> None:
     assert cut_cookie(value, OURS) == (left, ours)
 
 
-def test_of_ours_so_many_are_read_and_all_are_cut_out() -> None:
+def test_a_bounded_number_of_gateway_cookies_is_read_and_all_are_removed() -> None:
     left, ours = cut_cookie(b"__Host-fumarole=x;" * 300 + b"fumarole=y; a=1", OURS)
     assert (left, ours) == (b"a=1", [b"x"] * 256)
 
@@ -68,7 +68,7 @@ def test_the_apps_cookies_are_forwarded_byte_for_byte(theirs: list[bytes], at: i
         b"1",
     ],
 )
-def test_apps_may_set_their_own_cookies(value: bytes) -> None:
+def test_apps_can_set_their_own_cookies(value: bytes) -> None:
     assert may_set_cookie(value)
 
 
@@ -90,7 +90,7 @@ def test_apps_may_set_their_own_cookies(value: bytes) -> None:
         b"fumarole",
     ],
 )
-def test_apps_may_not_set_ours_nor_for_their_neighbours(value: bytes) -> None:
+def test_apps_cannot_set_gateway_cookies_or_cookies_of_siblings(value: bytes) -> None:
     assert not may_set_cookie(value)
 
 
@@ -99,5 +99,5 @@ def test_apps_may_not_set_ours_nor_for_their_neighbours(value: bytes) -> None:
     [(100, b"a=1; b=2; c=3"), (13, b"a=1; b=2; c=3"), (12, b"a=1; b=2"), (8, b"a=1; b=2"),
      (7, b"a=1"), (2, b"")],
 )  # fmt: skip
-def test_the_last_cookies_are_left_out_where_there_is_no_room(most: int, left: bytes) -> None:
+def test_the_last_cookies_are_dropped_beyond_the_limit(most: int, left: bytes) -> None:
     assert truncate_cookies(b"a=1; b=2; c=3", most) == left

@@ -59,14 +59,14 @@ def test_any_split_of_a_chunked_body_gives_the_same_bytes(
 
 
 @given(pieces, cuts)
-def test_unframed_the_bare_bytes_are_left(chunks: list[bytes], at: list[int]) -> None:
+def test_an_unframed_body_is_the_bare_bytes(chunks: list[bytes], at: list[int]) -> None:
     body = ChunkedBody(framed=False)
     assert fed(body, splits(chunked(chunks), at)) == b"".join(chunks)
     assert body.done
 
 
 @given(st.binary(max_size=400), st.integers(0, 400), cuts)
-def test_any_split_of_a_body_with_a_length_gives_the_same(
+def test_any_split_of_a_body_with_a_length_gives_the_same_bytes(
     data: bytes, length: int, at: list[int]
 ) -> None:
     body = LengthBody(length)
@@ -76,7 +76,7 @@ def test_any_split_of_a_body_with_a_length_gives_the_same(
 
 
 @given(cuts, st.binary(max_size=40).filter(bool), st.data())
-def test_any_split_of_a_broken_body_is_refused_alike(
+def test_any_split_of_a_malformed_body_is_refused_alike(
     at: list[int], junk: bytes, data: st.DataObject
 ) -> None:
     good = chunked([b"hello", b"world!"])
@@ -139,7 +139,7 @@ def test_malformed_chunks_are_refused_byte_by_byte(raw: bytes) -> None:
         fed(ChunkedBody(), [bytes([byte]) for byte in raw + b"9" * 300])
 
 
-def test_a_size_of_sixteen_digits_and_an_extension_of_256_bytes_pass() -> None:
+def test_a_chunk_size_of_sixteen_digits_and_an_extension_of_256_bytes_are_accepted() -> None:
     body = ChunkedBody()
     size = b"0000000000000005;" + b"x" * (MAX_EXTENSION_BYTES - 1)
     assert body.feed(size + b"\r\nhello\r\n0\r\n\r\n") == b"5\r\nhello\r\n0\r\n\r\n"
@@ -156,7 +156,7 @@ def test_a_read_within_a_chunk_is_not_copied() -> None:
     assert CloseDelimitedBody().feed(data) is data
 
 
-def test_a_message_without_body_is_done_and_leaves_all() -> None:
+def test_a_message_without_body_is_complete_and_consumes_nothing() -> None:
     body = NoBody()
     assert body.done
     assert body.feed(b"next") == b""
@@ -164,7 +164,7 @@ def test_a_message_without_body_is_done_and_leaves_all() -> None:
     assert LengthBody(0).done
 
 
-def test_what_went_on_without_being_fed_is_counted_off() -> None:
+def test_bytes_moved_by_the_kernel_are_subtracted_from_the_length() -> None:
     body = LengthBody(5 << 30)
     for _ in range(5):
         assert not body.done

@@ -32,7 +32,7 @@ def to_app(section: Section, forwarded: bytes = b"") -> bytes:
     return head.prefix + section.end_to_end + head.suffix
 
 
-def test_an_app_is_told_who_asks_from_where() -> None:
+def test_an_app_receives_user_and_client_address() -> None:
     facts = ForwardedInfo(client_address="::1", scheme="https", user="Ada Ü/%,\n")
     assert forwarded_fields("a:1", facts) == (
         b"X-Forwarded-For: ::1\r\nX-Forwarded-Host: a:1\r\nX-Forwarded-Proto: https\r\n"
@@ -40,7 +40,7 @@ def test_an_app_is_told_who_asks_from_where() -> None:
     )
 
 
-def test_nobody_is_named_on_a_public_host() -> None:
+def test_no_user_is_named_on_a_public_host() -> None:
     facts = ForwardedInfo(client_address="1.1.1.1", scheme="https", user=None)
     assert b"User" not in forwarded_fields("a", facts)
 
@@ -50,7 +50,7 @@ def test_a_head_to_an_app_is_canonical() -> None:
     assert tail == b" HTTP/1.1\r\nHost: A:1\r\nX: y\r\nF: g\r\nContent-Length: 3\r\n\r\n"
 
 
-def test_a_bearer_of_ours_never_crosses_and_the_apps_own_does() -> None:
+def test_a_gateway_bearer_is_removed_and_the_apps_bearer_forwarded() -> None:
     for line in (
         f"Bearer {OURS}",
         f"bearer   {OURS}",
@@ -64,13 +64,13 @@ def test_a_bearer_of_ours_never_crosses_and_the_apps_own_does() -> None:
         )
 
 
-def test_framing_is_written_in_one_way() -> None:
+def test_framing_is_written_in_canonical_form() -> None:
     assert framing_field(read()) == b""
     assert framing_field(read("Content-Length: 007")) == b"Content-Length: 7\r\n"
     assert framing_field(read("Transfer-Encoding: CHUNKED")) == b"Transfer-Encoding: chunked\r\n"
 
 
-def test_a_page_gets_no_credential_and_a_connection_that_ends() -> None:
+def test_a_page_request_has_no_credential_and_connection_close() -> None:
     section = read_section("Fumarole-Token: t", "Authorization: Basic x", "Cookie: fumarole=a; b=c")
     start = read_start_line(b"POST /.fumarole/open?x HTTP/1.0")
     assert page_head(start, section.fields, section.end_to_end) == (
@@ -78,7 +78,7 @@ def test_a_page_gets_no_credential_and_a_connection_that_ends() -> None:
     )
 
 
-def test_pages_read_no_field_that_they_are_not_given() -> None:
+def test_pages_read_only_fields_that_they_are_given() -> None:
     sources = Path(pages.__file__).parent.glob("*.py")
     reads = re.compile(r'(?:headers\.get(?:all)?\(|field_of\(request, )"([A-Za-z-]+)"')
     names = {name for source in sources for name in reads.findall(source.read_text())}

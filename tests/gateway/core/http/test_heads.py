@@ -39,7 +39,7 @@ def found(pieces: list[bytes]) -> object:
 
 
 @given(st.lists(st.sampled_from([b"\r", b"\n", b"a", b"\r\n", b"\r\n\r\n"]), max_size=12))
-def test_byte_by_byte_an_end_is_found_where_it_is_or_refused(parts: list[bytes]) -> None:
+def test_a_head_end_is_found_byte_by_byte_or_refused(parts: list[bytes]) -> None:
     raw = b"".join(parts)
     stepwise = found([bytes([byte]) for byte in raw])
     at_once = found([raw]) if raw else 0
@@ -68,11 +68,11 @@ def test_any_split_of_a_head_ends_at_the_same_place(first: int, second: int) -> 
         (b"GET / HTTP/1.1\r\nX: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n", "head_too_large"),
     ],
 )
-def test_what_can_never_become_a_head_is_refused_at_once(raw: bytes, code: str) -> None:
+def test_bytes_that_cannot_start_a_head_are_refused_at_once(raw: bytes, code: str) -> None:
     assert found([raw]) == code
 
 
-def test_a_cr_that_came_last_waits_for_its_lf() -> None:
+def test_a_trailing_cr_waits_for_its_lf() -> None:
     assert found([b"GET / HTTP/1.1\r"]) == 0
     assert found([b"GET / HTTP/1.1\r", b"\nHost: a\r", b"\n\r", b"\n"]) == 27
 
@@ -85,7 +85,7 @@ def test_registered_methods_are_read(method: bytes) -> None:
 
 
 @given(st.binary(max_size=40))
-def test_only_what_is_written_exactly_so_is_a_start_line(line: bytes) -> None:
+def test_only_the_exact_start_line_syntax_is_accepted(line: bytes) -> None:
     try:
         start = read_start_line(line)
     except HeadRefused:
@@ -118,7 +118,9 @@ def test_a_target_holds_only_visible_ascii_without_hash_and_backslash(text: str)
         (b"http://a//b", b"a", b"//b"),
     ],
 )
-def test_absolute_form_is_taken_apart(target: bytes, authority: bytes, path: bytes) -> None:
+def test_absolute_form_is_split_into_host_and_path(
+    target: bytes, authority: bytes, path: bytes
+) -> None:
     start = read_start_line(b"GET " + target + b" HTTP/1.1")
     assert (start.authority, start.target) == (authority, path)
 
@@ -137,7 +139,7 @@ def test_more_fields_than_allowed_are_refused() -> None:
     assert refused.value.code == "head_too_large"
 
 
-def test_of_too_many_lines_none_is_looked_at() -> None:
+def test_too_many_lines_are_refused_unparsed() -> None:
     with pytest.raises(HeadRefused) as refused:
         split_fields(b"a: b\r\n" * MAX_FIELDS + b"no field\r\n\r\n")
     assert refused.value.code == "head_too_large"
@@ -185,7 +187,7 @@ _ENDS = [b"\r\n", b"\r\n", b"\r\n", b"\n", b"\r", b"\r\r\n"]
     st.lists(st.tuples(st.sampled_from(_LINES), st.sampled_from(_ENDS)), max_size=4),
     st.lists(st.tuples(st.integers(0, 99), st.integers(0, 255)), max_size=2),
 )
-def test_what_llhttp_refuses_is_refused_and_the_rest_says_the_same(
+def test_sections_refused_by_llhttp_are_refused_and_others_parsed_alike(
     lines: list[tuple[bytes, bytes]], changes: list[tuple[int, int]]
 ) -> None:
     section = bytearray(b"Host: h\r\n" + b"".join(line + end for line, end in lines) + b"\r\n")
@@ -204,7 +206,7 @@ values = st.from_regex(rb"([!-~\x80-\xff]([\t -~\x80-\xff]{0,20}[!-~\x80-\xff])?
 
 
 @given(st.lists(st.tuples(names, values), max_size=20))
-def test_every_valid_section_is_split_into_what_it_was_made_of(
+def test_every_valid_section_is_split_into_its_fields(
     fields: list[tuple[bytes, bytes]],
 ) -> None:
     ours = (b"content-length", b"transfer-encoding")
@@ -248,7 +250,7 @@ def large(others: int, cookies: int, *, complete: bool) -> bytes:
 
 
 @pytest.mark.parametrize("complete", [True, False])
-def test_cookies_have_room_of_their_own(complete: bool) -> None:
+def test_cookies_have_a_separate_limit(complete: bool) -> None:
     fits = large(60_000, MAX_COOKIE_BYTES, complete=complete)
     assert find_end(fits) == (len(fits) if complete else 0)
     for others, cookies in ((60_000, MAX_COOKIE_BYTES + 1), (MAX_HEAD_BYTES + 1, 200_000)):

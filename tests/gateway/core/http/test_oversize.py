@@ -16,7 +16,7 @@ def head(
     return lines + b"cookie: " + cookie + b"\r\n"
 
 
-def test_the_cookies_that_are_the_cause_are_expired_by_a_click_but_not_ours() -> None:
+def test_a_click_expires_the_large_cookies_but_not_the_gateways() -> None:
     cookies = b"a=%b; b = %b; __Host-fumarole=c; fumarole=d; a=1" % (BIG, BIG)
     seen = read_oversized(head(cookies, other=CLICK))
     assert seen.accept == b"text/html"
@@ -41,31 +41,31 @@ def test_the_cookies_that_are_the_cause_are_expired_by_a_click_but_not_ours() ->
         (b"/.fumarole/cookies", CLICK.replace(b"navigate", b"no-cors")),
     ],
 )
-def test_nothing_is_expired_without_the_click(path: bytes, other: bytes) -> None:
+def test_no_cookie_is_expired_without_a_click(path: bytes, other: bytes) -> None:
     seen = read_oversized(head(b"a=" + BIG, path=path, other=other))
     assert seen.cookies == (b"a",)
     assert seen.expiry_fields(base="apps.x", secure=False) == ()
 
 
-def test_names_that_could_forge_a_field_are_left_out() -> None:
+def test_cookie_names_that_could_inject_a_field_are_skipped() -> None:
     seen = read_oversized(head(b"a b=%b; \xff=1; =2; ; c\x00=1; good=1" % BIG))
     assert seen.cookies == (b"good",)
 
 
-def test_cookies_that_are_not_the_cause_are_left_alone() -> None:
+def test_small_cookies_are_kept() -> None:
     assert read_oversized(head(b"a=1", other=b"X: %b\r\n" % BIG)).cookies == ()
 
 
-def test_nothing_is_taken_from_programs() -> None:
+def test_no_cookie_of_a_program_is_expired() -> None:
     assert read_oversized(head(b"a=%b" % BIG, accept=b"Accept: */*\r\n")).cookies == ()
 
 
-def test_no_more_are_named_than_an_answer_can_hold() -> None:
+def test_the_number_of_expired_cookies_fits_a_response() -> None:
     many = b"; ".join(b"c%d=%b" % (n, b"x" * 90) for n in range(500))
     assert len(foreign_cookie_names([many, many])) == 200
 
 
-def test_no_more_is_looked_at_than_browsers_keep() -> None:
+def test_only_as_many_cookies_as_browsers_keep_are_read() -> None:
     assert foreign_cookie_names([b";" * 250_000 + b"a=1"]) == ()
     assert foreign_cookie_names([b";" * 4000, b";" * 250_000, b"a=1"]) == ()
     assert foreign_cookie_names([b";" * 4000 + b"a=1", b"b=1"]) == (b"a", b"b")
@@ -74,6 +74,6 @@ def test_no_more_is_looked_at_than_browsers_keep() -> None:
     assert read_oversized(head(BIG, other=b"A:\r\n" * 256) + lines * 9).cookies == ()
 
 
-def test_anything_can_be_read() -> None:
+def test_any_cookie_field_can_be_read() -> None:
     assert read_oversized(b"").cookies == ()
     assert read_oversized(b"\xff\r\n:\r\n").accept == b""

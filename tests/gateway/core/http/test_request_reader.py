@@ -36,7 +36,7 @@ def test_any_split_of_a_head_is_the_same_head(cuts: set[int]) -> None:
     assert one.partial == b""
 
 
-def test_the_same_section_is_read_once() -> None:
+def test_a_repeated_section_is_parsed_once() -> None:
     one = reader()
     one.read(HEAD)
     first = one.fields
@@ -50,7 +50,7 @@ def test_the_same_section_is_read_once() -> None:
 
 
 @given(st.lists(st.sampled_from(["1", "two", " 3 ", "", "\x01", "a\r\n\r\n", "x" * 16_400])))
-def test_a_value_that_differs_again_and_again_is_judged_each_time(values: list[str]) -> None:
+def test_a_repeatedly_changing_value_is_validated_each_time(values: list[str]) -> None:
     one = reader()
     for value in values:
         raw = HEAD.replace(b"One: 1", b"One: " + value.encode())
@@ -65,7 +65,7 @@ def test_a_value_that_differs_again_and_again_is_judged_each_time(values: list[s
         assert (one.end_to_end, one.raw_fields) == (alone.end_to_end, alone.raw_fields)
 
 
-def test_a_head_in_two_pieces_is_the_same_after_one_like_it() -> None:
+def test_a_split_head_is_parsed_alike_after_a_similar_one() -> None:
     one = reader()
     for number in range(3):
         one.read(HEAD.replace(b"One: 1", b"One: %d" % number))
@@ -74,7 +74,7 @@ def test_a_head_in_two_pieces_is_the_same_after_one_like_it() -> None:
     assert one.end_to_end == b"X-One: 1\r\n"
 
 
-def test_a_start_line_is_judged_before_fields_that_are_known() -> None:
+def test_a_start_line_is_validated_before_cached_fields() -> None:
     one = reader()
     one.read(HEAD)
     for line in (b"BREW / HTTP/1.1", b"GET /a\nb HTTP/1.1", b"GET  / HTTP/1.1", b"GET / HTTP/1.2"):
@@ -82,14 +82,14 @@ def test_a_start_line_is_judged_before_fields_that_are_known() -> None:
             one.read(HEAD.replace(b"GET /path HTTP/1.1", line))
 
 
-def test_an_empty_line_before_each_of_many_requests_means_nothing() -> None:
+def test_an_empty_line_before_each_request_is_ignored() -> None:
     one = reader()
     for _ in range(MAX_EMPTY_LINES * 2):
         assert one.read(b"\r\n") is None
         assert one.read(HEAD) == b""
 
 
-def test_what_is_too_large_says_why() -> None:
+def test_an_oversize_head_states_its_cause() -> None:
     one = reader()
     with pytest.raises(HeadRefused) as refused:
         one.read(b"GET / HTTP/1.1\r\nAccept: text/html\r\nCookie: a=" + b"x" * 300_000)
@@ -102,7 +102,7 @@ def test_what_is_too_large_says_why() -> None:
     "raw",
     [b"GET / HTTP/1.1\nHost: h\r\n\r\n", HEAD.replace(b"Host: h\r\n", b""), b"\r\n" * 9],
 )
-def test_a_malformed_head_is_refused_and_says_nothing_of_size(raw: bytes) -> None:
+def test_a_malformed_head_is_not_refused_as_oversize(raw: bytes) -> None:
     one = reader()
     with pytest.raises(HeadRefused) as refused:
         one.read(raw)
@@ -110,7 +110,7 @@ def test_a_malformed_head_is_refused_and_says_nothing_of_size(raw: bytes) -> Non
     assert one.oversized is None
 
 
-def test_a_refused_start_line_leaves_the_last_fields_alone() -> None:
+def test_a_refused_start_line_keeps_the_cached_fields() -> None:
     one = reader()
     one.read(HEAD)
     with pytest.raises(HeadRefused):
@@ -119,7 +119,7 @@ def test_a_refused_start_line_leaves_the_last_fields_alone() -> None:
     assert one.fields.host == "h"
 
 
-def test_what_is_forgotten_is_gone() -> None:
+def test_a_cleared_reader_holds_no_head() -> None:
     one = reader()
     one.read(HEAD)
     one.clear()
@@ -128,7 +128,7 @@ def test_what_is_forgotten_is_gone() -> None:
 
 
 @given(st.sets(st.integers(1, 12), max_size=6))
-def test_some_empty_lines_before_a_request_line_mean_nothing(cuts: set[int]) -> None:
+def test_a_few_empty_lines_before_a_request_line_are_ignored(cuts: set[int]) -> None:
     raw, one = b"\r\n" * 4 + HEAD, reader()
     ends = [0, *sorted(cuts), len(raw)]
     beyond = None
@@ -140,7 +140,7 @@ def test_some_empty_lines_before_a_request_line_mean_nothing(cuts: set[int]) -> 
     assert one.read(b"\r\n" * MAX_EMPTY_LINES + HEAD) == b""
 
 
-def test_more_empty_lines_are_refused_however_they_come() -> None:
+def test_too_many_empty_lines_are_refused_in_any_split() -> None:
     one = reader()
     for _ in range(MAX_EMPTY_LINES):
         assert one.read(b"\r\n") is None

@@ -35,7 +35,7 @@ def read(*lines: str) -> ResponseFields:
     return READER.read("\r\n".join((*lines, "", "")).encode("latin-1"))
 
 
-def test_with_tls_of_ours_every_answer_says_that_browsers_come_by_it() -> None:
+def test_with_gateway_tls_every_response_has_strict_transport_security() -> None:
     strict = ResponseReader("frame-ancestors 'self'", strict_transport=True)
     assert b"Strict-Transport-Security: max-age=31536000\r\n" in strict.read(b"\r\n").end_to_end
     assert b"Strict-Transport-Security" not in read().end_to_end
@@ -44,7 +44,7 @@ def test_with_tls_of_ours_every_answer_says_that_browsers_come_by_it() -> None:
     assert apps.index(b"max-age=31536000") < apps.index(b"max-age=0")
 
 
-def test_every_answer_says_who_may_frame_it_and_is_private_unless_it_says_otherwise() -> None:
+def test_every_response_has_frame_ancestors_and_is_private_by_default() -> None:
     assert read().end_to_end == ADDED + PRIVATE
     assert read("cache-control: public").end_to_end == b"cache-control: public\r\n" + ADDED
     own = "Content-Security-Policy: default-src *; frame-ancestors *"
@@ -64,11 +64,11 @@ def test_every_answer_says_who_may_frame_it_and_is_private_unless_it_says_otherw
         "x-envoy-degraded: 1",
     ],
 )  # fmt: skip
-def test_fields_that_do_not_reach_a_browser(line: str) -> None:
+def test_withheld_response_fields_are_dropped(line: str) -> None:
     assert read(line).end_to_end == ADDED + PRIVATE
 
 
-def test_all_else_does_in_its_order() -> None:
+def test_all_other_response_fields_are_forwarded_in_order() -> None:
     lines = ("X-B: 2", "Set-Cookie: a=1; Path=/", "Date: now", "Set-Cookie: b=2", "X-A: \xff")
     assert read("X-Accel-Buffering: no").end_to_end.startswith(b"X-Accel-Buffering: no\r\n")
     assert read(*lines).end_to_end == (
@@ -78,24 +78,24 @@ def test_all_else_does_in_its_order() -> None:
     )
 
 
-def test_fields_that_connection_names_do_not_cross_but_ours_do() -> None:
+def test_response_fields_named_by_connection_are_dropped_but_gateway_fields_kept() -> None:
     got = read("Connection: x-hop, content-security-policy, cache-control", "X-Hop: 1", "A: b")
     assert got.end_to_end == b"A: b\r\n" + ADDED + PRIVATE
 
 
-def test_a_cache_control_that_connection_names_counts_for_nothing() -> None:
+def test_a_cache_control_named_by_connection_is_ignored() -> None:
     got = read("Connection: cache-control", "Cache-Control: public")
     assert got.end_to_end == ADDED + PRIVATE
 
 
-def test_a_response_whose_lists_have_no_end_is_a_bad_one() -> None:
+def test_a_response_with_oversize_lists_is_refused() -> None:
     for name in ("Connection", "Upgrade"):
         with pytest.raises(HeadRefused) as refused:
             read(f"{name}: " + "a," * 300)
         assert refused.value.code == "app_bad_answer"
 
 
-def test_a_date_that_connection_names_is_none() -> None:
+def test_a_date_named_by_connection_is_ignored() -> None:
     assert read("Date: now").has_date
     assert not read("A: b").has_date
     got = read("Connection: date", "Date: now")
@@ -130,7 +130,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("lines", "method", "status", "kind", "framing"), CASES)
-def test_what_body_an_answer_has(
+def test_the_body_framing_of_a_response_follows_rfc_9112(
     lines: tuple[str, ...], method: bytes, status: int, kind: type, framing: bytes
 ) -> None:
     body, said = response_body(head(*lines, status=status), method, 1)
@@ -138,13 +138,13 @@ def test_what_body_an_answer_has(
     assert said == framing
 
 
-def test_an_old_client_gets_no_chunks() -> None:
+def test_an_http_1_0_client_gets_no_chunks() -> None:
     body, said = response_body(head("Transfer-Encoding: chunked"), b"GET", 0)
     assert said == b""
     assert body.feed(b"2\r\nok\r\n0\r\n\r\n") == b"ok"
 
 
-def test_a_head_that_never_ends_is_refused() -> None:
+def test_an_endless_response_head_is_refused() -> None:
     assert find_response_end(b"HTTP/1.1 200 OK\r\n") == 0
     assert find_response_end(b"HTTP/1.1 200 OK\r\n\r\nbody") == 19
     for raw in (b"X: " + b"a" * MAX_HEAD_BYTES, b"X: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n"):
@@ -153,7 +153,7 @@ def test_a_head_that_never_ends_is_refused() -> None:
         assert refused.value.code == "app_bad_answer"
 
 
-def test_the_status_line_is_written_in_one_way() -> None:
+def test_the_status_line_is_written_in_canonical_form() -> None:
     assert head(minor=0, status=404).status_line == b"HTTP/1.1 404 Said\r\n"
     assert READER.read_head(b"HTTP/1.1 204\r\n\r\n").status_line == b"HTTP/1.1 204 \r\n"
 
@@ -166,7 +166,7 @@ def test_the_status_line_is_written_in_one_way() -> None:
         (b"Sec-WebSocket-Version: 13\r\n", b"websocket"),
     ],
 )
-def test_a_426_says_what_to_upgrade_to(lines: bytes, named: bytes) -> None:
+def test_a_426_keeps_its_upgrade_field(lines: bytes, named: bytes) -> None:
     reader = ResponseReader("frame-ancestors 'self'")
     head = reader.read_head(b"HTTP/1.1 426 Upgrade Required\r\n%b\r\n" % lines)
     assert head.fields.end_to_end.endswith(b"Connection: Upgrade\r\nUpgrade: %b\r\n" % named)

@@ -37,7 +37,7 @@ def said(reader: RequestReader) -> object:
     return asdict(reader.fields), reader.end_to_end, reader.raw_fields
 
 
-def test_another_key_is_all_that_differs() -> None:
+def test_only_the_websocket_key_differs_between_cached_upgrades() -> None:
     known = SectionCache()
     first = read(known, OPENING)
     other = OPENING.replace(KEY, OTHER_KEY)
@@ -48,7 +48,7 @@ def test_another_key_is_all_that_differs() -> None:
     assert len(known) == 1
 
 
-def test_what_a_connection_says_next_is_read_by_its_own_words() -> None:
+def test_the_next_head_of_a_connection_is_parsed_by_its_own_bytes() -> None:
     known = SectionCache()
     read(known, OPENING)
     reader = read(known, OPENING.replace(KEY, OTHER_KEY))
@@ -65,7 +65,7 @@ LINES = st.lists(st.tuples(NAMES, KEYS), max_size=3)
 
 
 @given(st.lists(st.tuples(LINES, st.booleans()), max_size=6))
-def test_a_first_head_says_the_same_whatever_others_have_said(
+def test_a_first_head_is_parsed_alike_after_any_other_connections(
     heads: list[tuple[list[tuple[bytes, bytes]], bool]],
 ) -> None:
     known = SectionCache()
@@ -92,20 +92,20 @@ def test_a_first_head_says_the_same_whatever_others_have_said(
         b"\r\n".join([b"X: x"] * MAX_FIELDS_OF_SECTION),
     ],
 )
-def test_secrets_and_what_is_long_are_not_kept(line: bytes) -> None:
+def test_secrets_and_long_values_are_not_cached(line: bytes) -> None:
     known = SectionCache()
     read(known, OPENING.replace(b"X-One: 1", line))
     assert len(known) == 0
 
 
-def test_nothing_is_kept_of_those_that_were_not_let_in() -> None:
+def test_a_section_is_not_cached_before_its_request_is_admitted() -> None:
     known = SectionCache()
     reader = RequestReader(FIELDS, known)
     assert reader.read(OPENING) == b""
     assert len(known) == 0
 
 
-def test_the_oldest_is_forgotten_first() -> None:
+def test_the_oldest_entry_is_evicted_first() -> None:
     known = SectionCache()
     heads = [OPENING.replace(b"One: 1", b"One: %d" % number) for number in range(MAX_SECTIONS + 1)]
     sections = [read(known, head).raw_fields for head in heads]

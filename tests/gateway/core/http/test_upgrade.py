@@ -24,11 +24,11 @@ def read(*lines: str) -> Fields:
     )
 
 
-def test_the_rfcs_example_is_answered_as_the_rfc_says() -> None:
+def test_the_example_of_the_rfc_gets_its_accept_value() -> None:
     assert accept_value(b"dGhlIHNhbXBsZSBub25jZQ==") == b"s3pPLMBiTxaQ9kYGzzhZRbK+xOo="
 
 
-def test_a_proper_upgrade() -> None:
+def test_a_valid_upgrade_is_accepted() -> None:
     assert is_valid_upgrade(read_start_line(b"GET / HTTP/1.1"), read(*ALL))
     assert is_valid_upgrade(read_start_line(b"GET / HTTP/1.1"), read(*ALL, "Content-Length: 0"))
 
@@ -50,7 +50,7 @@ def test_a_proper_upgrade() -> None:
         (b"GET / HTTP/1.1", (*ALL, "Sec-WebSocket-Protocol: " + "x," * 32)),
     ],
 )
-def test_improper_ones(line: bytes, fields: tuple[str, ...]) -> None:
+def test_invalid_upgrades_are_refused(line: bytes, fields: tuple[str, ...]) -> None:
     assert not is_valid_upgrade(read_start_line(line), read(*fields))
 
 
@@ -68,11 +68,11 @@ def test_improper_ones(line: bytes, fields: tuple[str, ...]) -> None:
         (b"permessage-deflate-2", None),
     ],
 )
-def test_only_deflate_is_passed_on(offered: bytes | None, passed: bytes | None) -> None:
+def test_only_permessage_deflate_is_forwarded(offered: bytes | None, passed: bytes | None) -> None:
     assert deflate_offers(offered) == passed
 
 
-def test_only_what_was_offered_may_be_chosen() -> None:
+def test_only_an_offered_extension_may_be_chosen() -> None:
     assert is_offered_deflate(None, offered=None)
     assert is_offered_deflate(b"permessage-deflate; a", offered=b"permessage-deflate")
     assert not is_offered_deflate(b"permessage-deflate", offered=None)
@@ -82,7 +82,7 @@ def test_only_what_was_offered_may_be_chosen() -> None:
     assert not is_offered_deflate(many, offered=b"permessage-deflate")
 
 
-def test_the_fields_of_an_upgrade_are_written_in_one_way() -> None:
+def test_upgrade_fields_are_written_in_canonical_form() -> None:
     fields = read(*ALL, "Sec-WebSocket-Protocol: a", "Sec-WebSocket-Protocol: b")
     assert upgrade_fields(fields) == (
         b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"

@@ -66,7 +66,7 @@ def remembering(known: UpgradeResponseCache, data: bytes, request: Fields) -> by
     return said
 
 
-def test_the_keys_have_these_proofs() -> None:
+def test_each_key_has_its_accept_value() -> None:
     assert tuple(expected_accept(asked(key=key)) for key in KEYS) == PROOFS
 
 
@@ -88,7 +88,7 @@ def test_the_keys_have_these_proofs() -> None:
         ((), (b"Transfer-Encoding: chunked",), False),
     ],
 )
-def test_a_switch_is_proper_when_it_answers_what_was_asked(
+def test_a_101_is_valid_only_if_it_matches_the_request(
     offered: tuple[str, ...], chosen: tuple[bytes, ...], good: bool
 ) -> None:
     lines = (*PROPER, b"Sec-WebSocket-Accept: " + PROOFS[0], *chosen)
@@ -105,7 +105,7 @@ def test_a_switch_is_proper_when_it_answers_what_was_asked(
         assert remembering(known, raw(*lines), asked()) == (None if chosen else said)
 
 
-def test_a_date_is_written_once() -> None:
+def test_a_101_has_one_date_field() -> None:
     has_date = (*PROPER, b"Sec-WebSocket-Accept: " + PROOFS[0], DATE.rstrip())
     said = alone(raw(*has_date), asked())
     assert said is not None
@@ -118,7 +118,7 @@ LINES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES)), max
 
 
 @given(st.lists(st.tuples(LINES, st.sampled_from(KEYS), st.sampled_from([b"", *PROOFS]))))
-def test_a_101_says_the_same_whatever_others_have_said(
+def test_a_101_is_parsed_alike_after_any_other(
     heads: list[tuple[list[tuple[bytes, bytes]], str, bytes]],
 ) -> None:
     known = UpgradeResponseCache()
@@ -128,7 +128,7 @@ def test_a_101_says_the_same_whatever_others_have_said(
         assert remembering(known, data, request) == alone(data, request)
 
 
-def test_so_many_are_remembered_and_none_that_is_long() -> None:
+def test_the_cache_of_101_heads_is_bounded_and_holds_no_long_head() -> None:
     known, proof = UpgradeResponseCache(), b"Sec-WebSocket-Accept: " + PROOFS[0]
     heads = [raw(*PROPER, proof, b"X: %d" % number) for number in range(MAX_RESPONSES + 1)]
     for head in (*heads, raw(*PROPER, proof, b"X: " + b"x" * MAX_BYTES)):

@@ -17,7 +17,7 @@ PROXIES = (ip_network("192.0.2.0/24"), ip_network("2001:db8:1::/48"))
 @pytest.mark.parametrize(
     "address", ["10.1.2.3", "10.255.255.255", "fd00::1", "::ffff:10.1.2.3", "::FFFF:a01:203"]
 )
-def test_addresses_within_bounds(address: str) -> None:
+def test_allowed_addresses_are_accepted(address: str) -> None:
     assert is_within(address, PODS)
 
 
@@ -30,12 +30,12 @@ def test_addresses_within_bounds(address: str) -> None:
         "010.1.2.3", "167838211",
     ],
 )  # fmt: skip
-def test_addresses_out_of_bounds(address: str) -> None:
+def test_forbidden_addresses_are_refused(address: str) -> None:
     assert not is_within(address, PODS)
 
 
 @pytest.mark.parametrize("address", ["64:ff9b::a9fe:a9fe", "2002:a9fe:a9fe::1", "::a9fe:a9fe"])
-def test_an_address_that_leads_to_another_is_judged_by_both(address: str) -> None:
+def test_an_address_that_embeds_another_is_checked_for_both(address: str) -> None:
     everything_v6 = (ip_network("::/0"),)
     assert not is_within(address, everything_v6)
     assert is_within(address, (*everything_v6, ip_network("169.254.0.0/16")))
@@ -61,13 +61,13 @@ def test_an_address_that_leads_to_another_is_judged_by_both(address: str) -> Non
         ("192.0.2.1", b"8.8.8.8, 192.0.2.4, 192.0.2.3" + b", 192.0.2.2" * 31, "192.0.2.3"),
     ],
 )
-def test_the_client_is_the_rightmost_address_that_is_no_proxys(
+def test_the_client_is_the_rightmost_address_outside_trusted_proxies(
     peer: str, said: bytes | None, client: str
 ) -> None:
     assert client_address(peer, said, PROXIES) == client
 
 
-def test_nobody_is_believed_where_no_proxy_is_trusted() -> None:
+def test_without_trusted_proxies_x_forwarded_for_is_ignored() -> None:
     assert client_address("192.0.2.1", b"1.1.1.1", ()) == "192.0.2.1"
 
 

@@ -31,7 +31,7 @@ def places(known: int = 0, **limits: int) -> ConnectionQuota[Connection]:
     return ConnectionQuota(count_authenticated=lambda: known, **told)
 
 
-def test_strangers_of_one_address_are_so_many() -> None:
+def test_unauthenticated_connections_are_limited_per_address() -> None:
     some = places()
     here = [Connection("a") for _ in range(10)]
     for one in here:
@@ -45,7 +45,7 @@ def test_strangers_of_one_address_are_so_many() -> None:
     assert some.judge_new("a") is Verdict.ACCEPTED
 
 
-def test_those_of_a_proxy_are_not_counted_by_address() -> None:
+def test_connections_of_a_trusted_proxy_are_not_limited_per_address() -> None:
     some = places()
     for _ in range(50):
         some.add(Connection(""))
@@ -53,7 +53,7 @@ def test_those_of_a_proxy_are_not_counted_by_address() -> None:
     assert len(some.unauthenticated) == 50
 
 
-def test_all_together_are_so_many() -> None:
+def test_the_total_number_of_connections_is_limited() -> None:
     some = places(known=95)
     for address in "abcde":
         assert not some.full
@@ -63,7 +63,7 @@ def test_all_together_are_so_many() -> None:
     assert some.judge_new("") is Verdict.FULL
 
 
-def test_far_beyond_a_limit_nobody_is_answered() -> None:
+def test_far_beyond_a_limit_connections_are_closed_without_a_response() -> None:
     assert places(known=100 + MAX_REFUSED).judge_new("a") is Verdict.DROPPED
     some = places(limit=0)
     for _ in range(10 + MAX_REFUSED):
@@ -72,14 +72,14 @@ def test_far_beyond_a_limit_nobody_is_answered() -> None:
     assert some.judge_new("a") is Verdict.DROPPED
 
 
-def test_zero_is_without_limit() -> None:
+def test_zero_means_no_limit() -> None:
     some = places(limit=0, max_unauthenticated=0, known=10**9)
     for _ in range(5000):
         some.add(Connection("a"))
     assert some.judge_new("a") is Verdict.ACCEPTED
 
 
-def test_short_of_memory_nobody_is_welcome_and_a_flood_is_not_answered() -> None:
+def test_under_memory_pressure_new_connections_are_refused_and_a_flood_is_closed() -> None:
     overload = Overload(100)
     some: ConnectionQuota[Connection] = ConnectionQuota(
         limit=0, max_unauthenticated=0, count_authenticated=lambda: 5, overload=overload
@@ -101,7 +101,7 @@ def entered(*connections: Connection) -> ConnectionQuota[Connection]:
     return some
 
 
-def test_those_that_have_waited_for_long_make_room_the_oldest_first() -> None:
+def test_the_oldest_waiting_connections_are_evicted_first() -> None:
     first, at_something, second, young = (
         Connection(since=since) for since in (1.0, math.inf, 2.0, 9.0)
     )
@@ -111,7 +111,7 @@ def test_those_that_have_waited_for_long_make_room_the_oldest_first() -> None:
     assert some.find_idle(4, now=9.0 + MIN_IDLE_SECONDS) == [first, second, young]
 
 
-def test_those_of_an_address_make_room_for_it_alone() -> None:
+def test_waiting_connections_of_an_address_are_evicted_only_for_that_address() -> None:
     here, there, proxied = Connection("a"), Connection("b"), Connection("")
     some = entered(there, proxied, here)
     assert some.find_idle(9, now=10.0, key="a") == [here]
@@ -119,7 +119,7 @@ def test_those_of_an_address_make_room_for_it_alone() -> None:
     assert some.find_idle(9, now=10.0) == [there, proxied, here]
 
 
-def test_a_few_are_looked_at_and_those_at_something_come_last() -> None:
+def test_eviction_examines_few_connections_and_active_ones_last() -> None:
     busy = [Connection("a", math.inf) for _ in range(SCANNED_PER_EVICTION)]
     idle = Connection("a")
     some = entered(*busy, idle)
@@ -129,7 +129,7 @@ def test_a_few_are_looked_at_and_those_at_something_come_last() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans()), max_size=40))
-def test_what_left_is_kept_nowhere(steps: list[tuple[str, bool]]) -> None:
+def test_a_closed_connection_is_removed_from_the_quota(steps: list[tuple[str, bool]]) -> None:
     some = entered()
     inside: list[Connection] = []
     for key, leaves in steps:

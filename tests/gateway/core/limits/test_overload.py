@@ -38,28 +38,28 @@ def test_steps_are_entered_and_left_at_different_shares(
 
 
 @given(st.sampled_from(Step), SHARES, SHARES)
-def test_more_in_use_never_sheds_less(step: Step, one: float, other: float) -> None:
+def test_higher_memory_use_never_sheds_less(step: Step, one: float, other: float) -> None:
     assert next_step(step, min(one, other)) <= next_step(step, max(one, other))
 
 
 @given(st.sampled_from(Step), SHARES)
-def test_the_same_share_again_changes_nothing(step: Step, used: float) -> None:
+def test_a_repeated_measurement_keeps_the_step(step: Step, used: float) -> None:
     then = next_step(step, used)
     assert next_step(then, used) is then
 
 
 @given(st.sampled_from(Step))
-def test_what_is_not_known_sheds_nothing(step: Step) -> None:
+def test_without_a_measurement_no_load_is_shed(step: Step) -> None:
     assert next_step(step, None) is Step.NONE
 
 
-def test_without_a_bound_nothing_is_shed() -> None:
+def test_without_a_memory_bound_no_load_is_shed() -> None:
     one = Overload(0)
     assert not one.measured(1 << 60)
     assert (one.step, one.used_bytes) == (Step.NONE, 1 << 60)
 
 
-def test_steps_that_were_entered_are_counted_and_changes_are_told() -> None:
+def test_entered_steps_are_counted_and_changes_reported() -> None:
     one = Overload(100)
     told = [one.measured(used) for used in (10, 85, 86, 99, 99, 10, None, 85)]
     assert told == [False, True, False, True, False, True, False, True]
@@ -68,14 +68,14 @@ def test_steps_that_were_entered_are_counted_and_changes_are_told() -> None:
     }  # fmt: skip
 
 
-def test_a_measure_that_fails_sheds_nothing_any_more() -> None:
+def test_a_failing_measurement_ends_load_shedding() -> None:
     one = Overload(100)
     one.measured(99)
     assert one.measured(None)
     assert (one.step, one.used_bytes) == (Step.NONE, 0)
 
 
-def test_the_docs_of_the_table_are_the_table() -> None:
+def test_the_documented_steps_match_the_table() -> None:
     told = overload.__doc__ or ""
     for row in THRESHOLDS:
         words = next(line for line in told.splitlines() if f"``{row.step.name}``" in line).split()

@@ -47,12 +47,12 @@ def test_the_source_is_read_and_nothing_beyond_the_header(source: str) -> None:
     assert read(header(source) + b"GET / HTTP/1.1\r\n") == (source, b"GET / HTTP/1.1\r\n")
 
 
-def test_what_follows_the_addresses_is_skipped() -> None:
+def test_tlvs_after_the_addresses_are_skipped() -> None:
     tlvs = b"\x01\x00\x08http/1.1" + b"\x04\x00\x00" + b"\x20\xff\xffnonsense"
     assert read(header(extra=tlvs) + b"x") == ("192.0.2.7", b"x")
 
 
-def test_an_ipv4_address_in_another_dress_is_undressed() -> None:
+def test_an_ipv4_mapped_address_is_read_as_ipv4() -> None:
     assert read(header("::ffff:192.0.2.7"))[0] == "192.0.2.7"
 
 
@@ -87,13 +87,13 @@ def test_a_local_connection_is_the_proxys_own(family: int) -> None:
         header(length=0xFFFF),
     ],
 )
-def test_what_is_not_understood_is_refused(raw: bytes) -> None:
+def test_a_malformed_proxy_header_is_refused(raw: bytes) -> None:
     with pytest.raises(BadProxyHeader):
         remaining_bytes(raw[:FIXED_BYTES])
 
 
 @given(st.binary(min_size=4, max_size=4), st.binary(max_size=MAX_BYTES))
-def test_any_header_is_refused_or_read(said: bytes, rest: bytes) -> None:
+def test_any_bytes_are_read_or_refused(said: bytes, rest: bytes) -> None:
     fixed = SIGNATURE + said
     try:
         size = remaining_bytes(fixed)

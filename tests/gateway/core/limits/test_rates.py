@@ -15,7 +15,7 @@ class Clock:
         return self.now
 
 
-def test_so_many_at_once_and_then_one_by_one() -> None:
+def test_a_burst_is_allowed_and_then_the_rate() -> None:
     clock = Clock()
     rate = Rate(3, 60.0, clock=clock)
     assert [rate.take("a") for _ in range(3)] == [0.0] * 3
@@ -27,7 +27,7 @@ def test_so_many_at_once_and_then_one_by_one() -> None:
     assert rate.take("a") > 0
 
 
-def test_who_waits_is_not_counted() -> None:
+def test_a_refused_attempt_does_not_count() -> None:
     clock = Clock()
     rate = Rate(1, 10.0, clock=clock)
     assert rate.take("a") == 0.0
@@ -36,19 +36,19 @@ def test_who_waits_is_not_counted() -> None:
     assert rate.take("a") == 0.0
 
 
-def test_keys_do_not_mind_each_other() -> None:
+def test_keys_are_limited_separately() -> None:
     rate = Rate(1, 10.0, clock=Clock())
     assert rate.take("a") == rate.take("b") == 0.0
     assert rate.take("a") > 0
 
 
-def test_zero_is_without_limit() -> None:
+def test_zero_means_no_limit() -> None:
     rate = Rate(0, 10.0, clock=Clock())
     assert {rate.take("a") for _ in range(1000)} == {0.0}
     assert len(rate) == 0
 
 
-def test_keys_that_have_paid_are_forgotten_before_those_that_wait() -> None:
+def test_idle_keys_are_evicted_before_limited_ones() -> None:
     clock = Clock()
     rate = Rate(1, 10.0, clock=clock, max_keys=100)
     for number in range(60):
@@ -61,7 +61,7 @@ def test_keys_that_have_paid_are_forgotten_before_those_that_wait() -> None:
     assert all(rate.take(f"waits{number}") > 0 for number in range(40))
 
 
-def test_of_keys_that_all_wait_the_oldest_are_forgotten_and_no_others() -> None:
+def test_if_all_keys_are_limited_the_oldest_are_evicted() -> None:
     clock = Clock()
     rate = Rate(1, 10.0, clock=clock, max_keys=80)
     for number in range(80):
@@ -75,7 +75,7 @@ def test_of_keys_that_all_wait_the_oldest_are_forgotten_and_no_others() -> None:
 
 
 @pytest.mark.parametrize("max_keys", [1, 2, 7, 8, 100])
-def test_however_many_keys_come_the_bound_holds_and_the_last_ones_are_known(max_keys: int) -> None:
+def test_the_number_of_keys_is_bounded_and_the_latest_are_kept(max_keys: int) -> None:
     clock = Clock()
     rate = Rate(1, 10.0, clock=clock, max_keys=max_keys)
     for number in range(1000):
@@ -86,7 +86,7 @@ def test_however_many_keys_come_the_bound_holds_and_the_last_ones_are_known(max_
 
 
 @given(steps=st.lists(st.floats(0, 5), max_size=60), often=st.integers(1, 10))
-def test_never_more_than_twice_as_many_in_any_window(steps: list[float], often: int) -> None:
+def test_no_window_admits_more_than_twice_the_limit(steps: list[float], often: int) -> None:
     """A burst, and then the sustained rate: as many again in the same time, and no more."""
     clock = Clock()
     rate = Rate(often, 10.0, clock=clock)
@@ -100,12 +100,12 @@ def test_never_more_than_twice_as_many_in_any_window(steps: list[float], often: 
 
 
 @given(waits=st.floats(0.0001, 1000))
-def test_retry_after_is_long_enough(waits: float) -> None:
+def test_an_attempt_after_retry_after_succeeds(waits: float) -> None:
     assert waits <= retry_after(waits) < waits + 1.0001 or retry_after(waits) == 1
 
 
 @pytest.mark.parametrize("tidied", [True, False])
-def test_what_was_idle_for_long_is_forgotten(*, tidied: bool) -> None:
+def test_idle_keys_are_forgotten(*, tidied: bool) -> None:
     clock = Clock()
     rate = Rate(2, 10.0, clock=clock)
     for number in range(1000):
@@ -122,7 +122,7 @@ def test_what_was_idle_for_long_is_forgotten(*, tidied: bool) -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 30)), max_size=60))
-def test_forgetting_changes_no_answer(calls: list[tuple[str, float]]) -> None:
+def test_forgetting_idle_keys_changes_no_decision(calls: list[tuple[str, float]]) -> None:
     clock = Clock()
     rate = Rate(3, 10.0, clock=clock)
     paid_at: dict[str, float] = {}

@@ -17,7 +17,7 @@ COUNTED = [refusal for refusal in REFUSALS.values() if refusal.status in (401, 4
 FREE = [refusal for refusal in REFUSALS.values() if refusal.status not in (401, 403, 404)]
 
 
-def test_a_burst_is_answered_and_then_so_many_a_second() -> None:
+def test_a_burst_of_refusals_is_sent_and_then_the_rate() -> None:
     clock = Clock()
     rate = RefusalRate(2, clock=clock)
     for number in range(20):
@@ -31,7 +31,7 @@ def test_a_burst_is_answered_and_then_so_many_a_second() -> None:
     assert rate.judge(COUNTED[0], "192.0.2.1").status == 429
 
 
-def test_addresses_are_counted_apart_and_a_whole_64_together() -> None:
+def test_addresses_are_limited_separately_and_an_ipv6_64_together() -> None:
     rate = RefusalRate(1, clock=Clock())
     for number in range(10):
         assert rate.judge(COUNTED[0], f"2001:db8::{number}") is COUNTED[0]
@@ -48,6 +48,6 @@ def test_other_refusals_are_neither_counted_nor_changed(refusal: object) -> None
     assert rate.judge(COUNTED[0], "192.0.2.1") is COUNTED[0]
 
 
-def test_zero_is_without_limit() -> None:
+def test_zero_means_no_limit() -> None:
     rate = RefusalRate(0, clock=Clock())
     assert {rate.judge(COUNTED[0], "192.0.2.1").status for _ in range(5000)} == {COUNTED[0].status}

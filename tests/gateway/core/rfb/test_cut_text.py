@@ -51,7 +51,7 @@ def passes(policy: CutTextPolicy, message: bytes) -> bool:
         (NEITHER, set()),
     ],
 )
-def test_a_text_goes_only_the_way_that_it_may(policy: CutTextPolicy, may: set[str]) -> None:
+def test_text_is_forwarded_only_in_allowed_directions(policy: CutTextPolicy, may: set[str]) -> None:
     assert {name for name, message in ALL.items() if passes(policy, message)} == may
     assert passes(policy, PLAIN) is policy.may_send
 
@@ -64,7 +64,7 @@ def test_a_text_goes_only_the_way_that_it_may(policy: CutTextPolicy, may: set[st
         (BOTH, Action.REQUEST | Action.PEEK | Action.NOTIFY | Action.PROVIDE),
     ],
 )
-def test_capabilities_are_said_anew_with_what_is_left_of_them(
+def test_capabilities_are_rewritten_without_forbidden_actions(
     policy: CutTextPolicy, actions: int
 ) -> None:
     judged = policy.judge(CAPABILITIES)
@@ -73,7 +73,7 @@ def test_capabilities_are_said_anew_with_what_is_left_of_them(
     assert judged.dropped == len(CAPABILITIES)
 
 
-def test_no_text_hides_among_capabilities() -> None:
+def test_no_text_passes_within_a_capabilities_message() -> None:
     """Some servers check other flags first and would take the sizes for a text."""
     hidden = extended(Action.CAPABILITIES | Action.PROVIDE | TEXT, TEXT_ITSELF)
     for policy in (SAYS, ASKS, BOTH):
@@ -94,7 +94,7 @@ def test_no_text_hides_among_capabilities() -> None:
         struct.pack(">Bxxxi", 6, -3) + b"abc",
     ],
 )
-def test_what_is_not_plainly_one_action_passes_nowhere(message: bytes) -> None:
+def test_an_ambiguous_action_is_dropped(message: bytes) -> None:
     for policy in (SAYS, ASKS, BOTH, NEITHER):
         assert not passes(policy, message)
 
@@ -102,19 +102,19 @@ def test_what_is_not_plainly_one_action_passes_nowhere(message: bytes) -> None:
 @pytest.mark.parametrize(
     "flags", [Action.REQUEST | TEXT, Action.PEEK, Action.NOTIFY | TEXT, Action.PROVIDE]
 )
-def test_no_message_hides_behind_flags_that_are_read_alone(flags: int) -> None:
+def test_a_message_is_not_smuggled_behind_its_flags(flags: int) -> None:
     """noVNC and TigerVNC would take the bytes after the flags for the next message."""
     for policy in (SAYS, ASKS, BOTH):
         assert not passes(policy, extended(flags, PLAIN))
 
 
 @given(st.binary(min_size=1, max_size=40).map(lambda data: b"\6" + data))
-def test_whoever_may_neither_give_nor_take_says_nothing(data: bytes) -> None:
+def test_with_both_directions_forbidden_nothing_is_forwarded(data: bytes) -> None:
     judged = NEITHER.judge(data)
     assert judged is None or (judged.forwarded, judged.replacement) == (0, b"")
 
 
-def test_no_more_is_waited_for_than_the_flags() -> None:
+def test_only_the_flags_are_buffered() -> None:
     huge = struct.pack(">BxxxiI", 6, -(1 << 31), Action.PROVIDE | TEXT)
     assert SAYS.judge(huge[:11]) is None
     assert SAYS.judge(huge) == CutTextVerdict(forwarded=8 + (1 << 31))

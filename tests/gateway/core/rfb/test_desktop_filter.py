@@ -104,7 +104,7 @@ def cut(data: bytes, places: Sequence[int]) -> list[bytes]:
     st.lists(st.tuples(st.integers(0, 8), st.booleans()), max_size=4),
     st.lists(st.integers(0, 10**6), max_size=12),
 )
-def test_all_but_what_is_on_the_clipboard_passes_byte_for_byte(
+def test_all_messages_but_clipboard_text_are_forwarded_byte_for_byte(
     names: list[str], cuts: list[tuple[int, bool]], places: list[int]
 ) -> None:
     messages = [OTHERS[name] for name in names]
@@ -118,12 +118,14 @@ def test_all_but_what_is_on_the_clipboard_passes_byte_for_byte(
 
 
 @pytest.mark.parametrize(("bits", "depth", "size"), [(8, 8, 1), (16, 16, 2), (32, 24, 4)])
-def test_pixels_have_the_size_that_was_agreed_upon(bits: int, depth: int, size: int) -> None:
+def test_rectangles_are_measured_by_the_negotiated_pixel_format(
+    bits: int, depth: int, size: int
+) -> None:
     stream = server_init(bits, depth) + update(rect(Encoding.RAW, 3, 2, bytes(6 * size)))
     assert filtered([stream + cut_text(SECRET) + b"\2"]) == stream + b"\2"
 
 
-def test_another_format_counts_from_when_the_browser_has_asked_for_it() -> None:
+def test_a_new_pixel_format_applies_from_the_request_on() -> None:
     desktop = DesktopFilter()
     assert desktop.feed(server_init()) == server_init()
     desktop.use_format(pixel_format(8, 8))
@@ -131,7 +133,7 @@ def test_another_format_counts_from_when_the_browser_has_asked_for_it() -> None:
     assert desktop.feed(raw + cut_text(SECRET)) == raw
 
 
-def test_a_format_that_was_asked_for_before_the_first_one_is_known_counts() -> None:
+def test_a_pixel_format_requested_before_server_init_applies() -> None:
     desktop = DesktopFilter()
     desktop.use_format(pixel_format(8, 8))
     raw = server_init() + update(rect(Encoding.RAW, 3, 2, bytes(6)))
@@ -147,17 +149,17 @@ def test_a_format_that_was_asked_for_before_the_first_one_is_known_counts() -> N
         b"\xf8\0\0\0" + bytes(4) + b"\x41",
     ],
 )  # fmt: skip
-def test_what_cannot_be_measured_ends_the_connection(wrong: bytes) -> None:
+def test_an_unmeasurable_encoding_ends_the_connection(wrong: bytes) -> None:
     with pytest.raises(RfbError):
         filtered([server_init() + wrong])
 
 
-def test_pixels_of_an_odd_size_end_it_too() -> None:
+def test_an_unusual_pixel_size_ends_the_connection() -> None:
     with pytest.raises(RfbError):
         filtered([server_init(24, 24)])
 
 
-def test_much_in_one_piece_is_judged_in_several_goes() -> None:
+def test_large_input_is_filtered_in_several_steps() -> None:
     desktop = DesktopFilter()
     desktop.feed(server_init())
     passed = desktop.feed(b"\2" * (3 * MESSAGES_AT_ONCE))
@@ -165,6 +167,6 @@ def test_much_in_one_piece_is_judged_in_several_goes() -> None:
     assert len(passed) <= MESSAGES_AT_ONCE
 
 
-def test_no_input_and_no_clipboard_is_among_what_may_be_announced() -> None:
+def test_announced_encodings_include_no_input_or_clipboard_extension() -> None:
     assert -1063131698 not in MEASURED
     assert set(range(-32, -22)) <= MEASURED

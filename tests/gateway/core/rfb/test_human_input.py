@@ -26,7 +26,7 @@ ENCODINGS = b"\x02\x00\x00\x03" + bytes(12)
         ASKED + KEY,
     ],
 )  # fmt: skip
-def test_keys_pointers_and_clipboard_are_a_persons(data: bytes) -> None:
+def test_keys_pointer_and_clipboard_count_as_user_input(data: bytes) -> None:
     assert has_human_input(data)
 
 
@@ -37,7 +37,7 @@ def test_keys_pointers_and_clipboard_are_a_persons(data: bytes) -> None:
         FENCE[:8], ASKED[:7],
     ],
 )  # fmt: skip
-def test_what_a_browser_sends_by_itself_is_not(data: bytes) -> None:
+def test_automatic_messages_do_not_count_as_user_input(data: bytes) -> None:
     assert not has_human_input(data)
 
 
@@ -46,7 +46,7 @@ def test_what_a_browser_sends_by_itself_is_not(data: bytes) -> None:
     st.sampled_from([KEY, POINTER, CUT, NEWS]),
     st.binary(max_size=200),
 )
-def test_whatever_comes_before_and_after_an_event_it_is_found(
+def test_user_input_is_found_between_any_other_messages(
     before: list[bytes], event: bytes, after: bytes
 ) -> None:
     data = b"".join(before)

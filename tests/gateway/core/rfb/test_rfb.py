@@ -24,7 +24,7 @@ def test_a_challenge_is_answered_by_des_with_every_bytes_bits_mirrored() -> None
     assert answer_challenge("\x01", bytes(8)) == bytes.fromhex("95a8d72813daa94d")
 
 
-def test_a_long_password_counts_by_its_first_eight_characters() -> None:
+def test_only_the_first_eight_characters_of_a_password_are_used() -> None:
     assert answer_challenge("12345678", CHALLENGE) == answer_challenge("123456789", CHALLENGE)
 
 
@@ -54,7 +54,7 @@ class Talk:
         self.feed(Side.BROWSER, data)
 
 
-def test_a_known_password_is_answered_and_the_browser_is_asked_for_nothing() -> None:
+def test_a_known_password_is_sent_without_asking_the_browser() -> None:
     talk = Talk(password="secret")
     talk.desktop_says(b"RFB 003.008\n")
     talk.desktop_says(b"\x02\x02\x10")
@@ -72,7 +72,7 @@ def test_a_known_password_is_answered_and_the_browser_is_asked_for_nothing() -> 
     assert b"secret" not in talk.browser
 
 
-def test_an_unknown_password_is_the_browsers_to_give() -> None:
+def test_an_unknown_password_is_requested_from_the_browser() -> None:
     talk = Talk()
     talk.desktop_says(b"RFB 003.008\n\x01\x02" + CHALLENGE)
     talk.browser_says(b"RFB 003.008\n\x02")
@@ -101,7 +101,7 @@ def test_a_desktop_of_3_7_gives_no_result_without_authentication() -> None:
     assert talk.handshake.done
 
 
-def test_an_old_browser_is_told_the_security() -> None:
+def test_an_rfb_3_3_browser_receives_the_security_type() -> None:
     talk = Talk(password="x")
     talk.desktop_says(b"RFB 003.008\n\x01\x02" + CHALLENGE + OK)
     talk.browser_says(b"RFB 003.003\n\x01")
@@ -110,13 +110,13 @@ def test_an_old_browser_is_told_the_security() -> None:
 
 
 @pytest.mark.parametrize("version", [b"RFB 003.889\n", b"RFB 004.001\n", b"RFB 005.000\n"])
-def test_a_newer_desktop_is_spoken_to_as_3_8(version: bytes) -> None:
+def test_a_newer_desktop_is_addressed_as_rfb_3_8(version: bytes) -> None:
     talk = Talk()
     talk.desktop_says(version)
     assert talk.desktop == b"RFB 003.008\n"
 
 
-def test_who_looks_on_leaves_the_others_connected() -> None:
+def test_a_viewer_requests_a_shared_desktop() -> None:
     talk = Talk(shared=True)
     talk.desktop_says(b"RFB 003.008\n\x01\x01" + OK)
     talk.browser_says(b"RFB 003.008\n\x01\x00")
@@ -124,7 +124,7 @@ def test_who_looks_on_leaves_the_others_connected() -> None:
     assert talk.handshake.done
 
 
-def test_what_came_beyond_the_handshake_is_not_lost() -> None:
+def test_bytes_after_the_handshake_are_kept() -> None:
     talk = Talk()
     talk.desktop_says(b"RFB 003.008\n\x01\x01" + OK + b"early")
     talk.browser_says(b"RFB 003.008\n\x01\x01beyond")
@@ -145,19 +145,19 @@ def test_what_came_beyond_the_handshake_is_not_lost() -> None:
         (Side.DESKTOP, b"RFB 003.003\n\0\0\0\x11"),
     ],
 )
-def test_a_desktop_that_we_cannot_agree_with_ends_it(side: Side, data: bytes) -> None:
+def test_a_desktop_with_unsupported_security_ends_the_connection(side: Side, data: bytes) -> None:
     with pytest.raises(RfbError):
         Talk().feed(side, data)
 
 
-def test_a_browser_that_chooses_what_was_not_offered_ends_it() -> None:
+def test_a_browser_that_chooses_an_unoffered_security_type_ends_the_connection() -> None:
     talk = Talk(password="x")
     talk.desktop_says(b"RFB 003.008\n\x01\x02")
     with pytest.raises(RfbError):
         talk.browser_says(b"RFB 003.008\n\x02")
 
 
-def test_a_wrong_password_is_told_to_the_browser_in_rfbs_own_words() -> None:
+def test_a_wrong_password_is_reported_by_an_rfb_security_result() -> None:
     talk = Talk(password="x")
     talk.desktop_says(b"RFB 003.008\n\x01\x02" + CHALLENGE)
     talk.browser_says(b"RFB 003.008\n\x01")
@@ -173,7 +173,7 @@ def test_a_wrong_password_is_told_to_the_browser_in_rfbs_own_words() -> None:
 
 
 @pytest.mark.parametrize("reason", [b"", b"Too many security failures"])
-def test_why_a_desktop_takes_nobody_is_told_to_the_browser(reason: bytes) -> None:
+def test_a_desktops_refusal_reason_is_forwarded_to_the_browser(reason: bytes) -> None:
     talk = Talk()
     counted = len(reason).to_bytes(4, "big") + reason
     with pytest.raises(RfbError):
@@ -181,13 +181,13 @@ def test_why_a_desktop_takes_nobody_is_told_to_the_browser(reason: bytes) -> Non
     assert talk.browser == b"RFB 003.008\n\x00" + counted
 
 
-def test_a_handshake_holds_no_endless_input() -> None:
+def test_input_during_the_handshake_is_bounded() -> None:
     talk = Talk()
     with pytest.raises(RfbError):
         talk.browser_says(bytes((1 << 20) + 1))
 
 
-def test_a_password_does_not_show() -> None:
+def test_a_password_is_not_in_the_repr() -> None:
     assert "hunter2" not in repr(Handshake(password="hunter2", shared=False))
 
 
@@ -217,16 +217,16 @@ DROPPED = [KEY, POINTER, CUT_TEXT, EXTENDED_CUT, XVP, RESIZE, QEMU_KEY, QEMU_AUD
 
 
 @pytest.mark.parametrize("message", PASSES)
-def test_what_shows_the_screen_passes(message: bytes) -> None:
+def test_view_messages_are_forwarded(message: bytes) -> None:
     assert BrowserFilter().feed(message) == message
 
 
 @pytest.mark.parametrize("message", DROPPED)
-def test_what_changes_anything_is_dropped_and_what_follows_is_read_rightly(message: bytes) -> None:
+def test_input_messages_are_dropped_and_later_messages_parsed_correctly(message: bytes) -> None:
     assert BrowserFilter().feed(message + UPDATE) == UPDATE
 
 
-def test_nobody_announces_longer_input_messages_while_looking_on() -> None:
+def test_a_viewer_announces_no_extended_input_encoding() -> None:
     passed = BrowserFilter().feed(encodings(0, -316, 16, -258, -1063131698))
     assert passed == encodings(0, 16)
     assert {-316, -258, -1063131698} <= INPUT_ENCODINGS
@@ -249,7 +249,7 @@ def test_a_restricted_clipboard_leaves_all_other_input_alone(
     assert announced == encodings(0, 16, -258, -308, *extended, 5, 21)
 
 
-def test_where_a_desktop_is_measured_only_what_can_be_is_announced() -> None:
+def test_with_clipboard_filtering_only_measurable_encodings_are_announced() -> None:
     formats: list[bytes] = []
     browser = BrowserFilter(may_control=True, may_paste=True, use_format=formats.append)
     offered = encodings(7, 16, 1, 0, 5, 21, -314, -239, -224, -223, -308, -26, -250, -1063131698)
@@ -261,18 +261,18 @@ def test_where_a_desktop_is_measured_only_what_can_be_is_announced() -> None:
 
 
 @pytest.mark.parametrize("kind", [1, 7, 100, 149, 151, 249, 252, 253, 254])
-def test_an_unknown_message_ends_it(kind: int) -> None:
+def test_an_unknown_message_ends_the_connection(kind: int) -> None:
     with pytest.raises(RfbError):
         BrowserFilter().feed(bytes((kind,)) + bytes(20))
 
 
-def test_an_unknown_message_of_qemus_and_a_long_fence_end_it() -> None:
+def test_an_unknown_qemu_message_or_a_long_fence_ends_the_connection() -> None:
     for message in (b"\xff\x02\x00\x00", b"\xff\x01\x00\x03", b"\xf8" + bytes(7) + b"\x41"):
         with pytest.raises(RfbError):
             BrowserFilter().feed(message)
 
 
-def test_a_huge_clipboard_is_dropped_without_being_kept() -> None:
+def test_a_huge_clipboard_text_is_dropped_unbuffered() -> None:
     views = BrowserFilter()
     assert views.feed(struct.pack(">BxxxI", 6, (1 << 31) - 1)) == b""
     for _ in range(100):
@@ -281,7 +281,7 @@ def test_a_huge_clipboard_is_dropped_without_being_kept() -> None:
 
 
 @given(st.lists(st.sampled_from(PASSES + DROPPED)), st.data())
-def test_any_split_of_the_same_bytes_passes_the_same(
+def test_any_split_of_the_same_bytes_is_filtered_alike(
     messages: list[bytes], data: st.DataObject
 ) -> None:
     whole = b"".join(messages)
@@ -317,7 +317,7 @@ def only_looks(data: bytes) -> bool:
 
 
 @given(st.lists(st.one_of(st.sampled_from(PASSES + DROPPED), st.binary(max_size=40)), max_size=12))
-def test_nothing_but_looking_comes_of_whatever_an_onlooker_sends(pieces: list[bytes]) -> None:
+def test_no_bytes_of_a_viewer_reach_the_desktop_as_input(pieces: list[bytes]) -> None:
     views, passed = BrowserFilter(), b""
     with suppress(RfbError):
         for piece in pieces:
@@ -326,7 +326,7 @@ def test_nothing_but_looking_comes_of_whatever_an_onlooker_sends(pieces: list[by
 
 
 @given(st.integers(1, 45), st.integers(1, 14))
-def test_a_handshake_minds_no_split(desktop: int, browser: int) -> None:
+def test_any_split_of_a_handshake_gives_the_same_result(desktop: int, browser: int) -> None:
     talk = Talk(password="secret")
     talk.feed(Side.DESKTOP, b"RFB 003.008\n\x01\x02" + CHALLENGE + OK + b"beyond", split=desktop)
     talk.feed(Side.BROWSER, b"RFB 003.008\n\x01\x01", split=browser)
@@ -335,7 +335,7 @@ def test_a_handshake_minds_no_split(desktop: int, browser: int) -> None:
     assert talk.handshake.rest(Side.DESKTOP) == b"beyond"
 
 
-def test_a_long_text_that_may_pass_does_so_as_it_comes() -> None:
+def test_a_long_allowed_text_is_streamed() -> None:
     """Its length can be 2 GiB, so it is not collected."""
     filter_ = BrowserFilter(may_control=True, may_paste=True)
     head = b"\x06\0\0\0" + (1 << 30).to_bytes(4, "big")
