@@ -17,7 +17,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from shared.errors import SettingsError
 from shared.networks import Network
-from shared.numbers import decimal_number, whole_number
+from shared.text import decimal_number, whole_number
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from controller.api.error_responses import CODINGS, ApiError, invalid
 from controller.jobs.spec.problems import Problem, problems_of
 from controller.store.paging import Key
 from shared.jose.jws import strict_json_object
-from shared.numbers import whole_number
 from shared.runtime.listeners import refusal
+from shared.text import whole_number
 
 MAX_BODY_BYTES: Final = 4 << 20
 """Both before and after decoding of the content coding."""

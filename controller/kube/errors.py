@@ -17,8 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from controller.plain import plain_text
-from shared.numbers import whole_number
+from shared.text import plain_text, whole_number
 
 LONGEST_ASKED_SECONDS: Final = 120.0
 """The longest ``Retry-After`` that is obeyed: jobs must not wait for hours."""

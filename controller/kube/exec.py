@@ -29,7 +29,7 @@ from controller.kube.library import (
     tls_of,
 )
 from shared.errors import FumaroleError
-from shared.numbers import whole_number
+from shared.text import whole_number
 from shared.tls import accept_plain_authorities
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")

@@ -22,9 +22,9 @@ from controller.logs.records import (
     Resumer,
     without_kubelets_words,
 )
-from controller.plain import plain_text
 from controller.volcano.names import JOB_CONTAINER
 from controller.volcano.observed import ObservedPod, read_pod
+from shared.text import plain_text
 
 PIECE: Final = 64 << 10
 QUIET_SECONDS: Final = 3600.0

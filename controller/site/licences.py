@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from shared.networks import SPECIAL, Bounds, Network, read_address
-from shared.numbers import whole_number
+from shared.text import whole_number
 
 Verdict = Literal["opened", "reachable", "unlisted", "refused"]
 

@@ -14,7 +14,6 @@ from datetime import datetime
 from math import inf
 from typing import Any, Final
 
-from controller.plain import plain_tail, plain_text
 from controller.volcano.names import (
     ALLOCATION_ANNOTATION,
     ATTEMPT_ANNOTATION,
@@ -31,7 +30,7 @@ from controller.volcano.names import (
     TOOL_ANNOTATION,
     volcano_job_name,
 )
-from shared.numbers import whole_number
+from shared.text import plain_tail, plain_text, whole_number
 
 _KEPT_ANNOTATIONS: Final = (
     SPEC_ANNOTATION,

@@ -24,8 +24,8 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from controller.site.webhook_receivers import Receiver
 from controller.webhooks.deliveries import AT_ONCE
 from shared.networks import NOT_THE_WORLD, Bounds
-from shared.numbers import whole_number
 from shared.settings import networks
+from shared.text import whole_number
 from shared.tls import make_client_tls
 from shared.version import VERSION
 

@@ -15,13 +15,13 @@ from gateway.core.access.refusals import (
     Page,
     Refusal,
     Subject,
-    without_controls,
 )
 from gateway.core.http.accept import prefers_html
 from gateway.core.http.oversize import CLEAR_PATH
 from gateway.pages.assets import Inside
 from gateway.pages.documents import VARY, Card, Documents, link_action, page_headers
 from gateway.pages.texts import LANGUAGES, Texts, words_of
+from shared.text import without_controls
 
 # Refusals with a link to the orchestrator's site, where the user can get a new link.
 _LEADS_BACK: Final = frozenset(

@@ -13,10 +13,11 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from gateway.core.access.refusals import Refusal, Subject, subject_of, without_controls
+from gateway.core.access.refusals import Refusal, Subject, subject_of
 from gateway.core.http.accept import preferred_language
 from shared.routes.route import Route
 from shared.routes.statuses import Status
+from shared.text import without_controls
 
 FOLDER: Final = Path(__file__).resolve().parent / "languages"
 _DEFAULT: Final = "en"

@@ -27,9 +27,9 @@ from shared.events import (
     decode_event,
     event_time,
 )
-from shared.numbers import whole_number
 from shared.routes.signed_table import TableDigest, TableSigner
 from shared.routes.statuses import Status
+from shared.text import whole_number
 
 LISTEN_SECONDS: Final = 5 * HEARTBEAT_SECONDS
 """Another publisher without a heartbeat for this time counts as gone."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
-from shared.numbers import whole_number
+from shared.text import whole_number
 
 Node: TypeAlias = tuple[str, int]
 Topology: TypeAlias = Literal["one", "unix", "sentinel", "cluster"]

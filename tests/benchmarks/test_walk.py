@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from benchmarks.walk import Walk, walks
-from shared.numbers import whole_number
+from shared.text import whole_number
 
 # A reader has to open all of these files, so an additional one needs a good reason.
 MOST_FILES = {"GET": 36, "WebSocket upgrade": 41}
@@ -33,7 +33,7 @@ async def test_a_concurrent_task_is_not_counted() -> None:
             whole_number("7")
             await asyncio.sleep(0)
 
-    for own_tasks, files in ((False, ["shared/numbers.py"]), (True, [])):
+    for own_tasks, files in ((False, ["shared/text.py"]), (True, [])):
         walk = Walk(own_tasks=own_tasks)
         beside = asyncio.create_task(read_numbers())
         with walk.walking():
@@ -43,4 +43,4 @@ async def test_a_concurrent_task_is_not_counted() -> None:
     walk = Walk(own_tasks=True)
     with walk.walking():
         await asyncio.create_task(read_numbers())
-    assert [*walk.files] == ["shared/numbers.py"]
+    assert [*walk.files] == ["shared/text.py"]

@@ -33,7 +33,7 @@ from controller.store.database import Transaction
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.progress import PodRecord, pod_records_of
 from controller.store.jobs.tools import find_tool, runs_of
-from shared.numbers import whole_number
+from shared.text import whole_number
 
 MOST_FOLLOWED: Final = 64
 """The most ranks in one stream."""

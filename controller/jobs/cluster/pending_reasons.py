@@ -21,7 +21,6 @@ from controller.kube.capacity import NODES_READ
 from controller.kube.client import Kube, Object, Objects
 from controller.kube.errors import Forbidden, KubeError, NotFound, NotServed
 from controller.kube.kinds import EVENTS, NODES, POD_GROUPS, QUEUES, VCJOBS
-from controller.plain import plain_text
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_job, lock_job, update_job
 from controller.volcano.observed import ObservedJob, ObservedPod
@@ -39,6 +38,7 @@ from controller.volcano.reasons.waiting import (
     read_node,
     why_no_node,
 )
+from shared.text import plain_text
 
 ROUND_SECONDS: Final = 2.0
 MOST_A_ROUND: Final = 4

@@ -13,7 +13,6 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Any, Final
 
-from controller.plain import plain_text
 from controller.volcano.observed import CRASH_LOOP, ObservedJob, ObservedPod, Stuck
 from controller.volcano.reasons.causes import cause_of_missing, image_error, scheduling_details
 from controller.volcano.reasons.waiting import (
@@ -22,6 +21,7 @@ from controller.volcano.reasons.waiting import (
     QUEUED,
     Explanation,
 )
+from shared.text import plain_text
 
 LONGEST: Final = 2000
 """Characters of a message."""

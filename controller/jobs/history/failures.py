@@ -13,12 +13,12 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from controller.jobs.history.pod_records import DEADLINE, INIT, last_of_ranks
-from controller.plain import plain_tail, plain_text
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.names import DATA_CONTAINER, FILES_CONTAINER
 from controller.volcano.observed import EVICTIONS, STORAGE_LIMIT, ObservedJob, ObservedPod
 from controller.volcano.reasons.causes import start_error
 from controller.volcano.reasons.waiting import Explanation
+from shared.text import plain_tail, plain_text
 
 LONGEST: Final = 2000
 """Characters of a message."""

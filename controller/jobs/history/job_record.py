@@ -36,7 +36,6 @@ from controller.jobs.spec.accepted import (
 )
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import TAG, JobRejected
-from controller.plain import without_secrets
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import Desired, JobRecord, lock_job, update_job
 from controller.volcano.names import (
@@ -50,7 +49,7 @@ from controller.volcano.names import (
 )
 from controller.volcano.observed import ObservedJob, ObservedPod
 from shared.errors import FumaroleError
-from shared.numbers import decimal_number, whole_number
+from shared.text import decimal_number, whole_number, without_secrets
 
 
 class State(StrEnum):

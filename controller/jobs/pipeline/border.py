@@ -29,12 +29,12 @@ from controller.jobs.pipeline.builder import (
     complete_companions,
 )
 from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
-from controller.plain import plain_text, without_secrets
 from controller.site.hook_limits import HookSeconds
 from controller.volcano.manifest import VolcanoJob
 from controller.volcano.names import JOB_CONTAINER, volcano_job_name
 from controller.volcano.preflight import findings
 from shared.errors import FumaroleError
+from shared.text import plain_text, without_secrets
 
 GRACE_SECONDS: Final = 1.0
 """How long a cancelled hook may take to end."""

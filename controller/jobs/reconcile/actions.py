@@ -25,7 +25,6 @@ from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.submission.commands import EXPIRED
 from controller.jobs.tools.runs import DueRun, describe_run, run_id
 from controller.kube.errors import KubeError
-from controller.plain import plain_text
 from controller.store.jobs.folders import record_missing_mount_points
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.progress import (
@@ -40,6 +39,7 @@ from controller.store.jobs.progress import (
 from controller.store.jobs.tools import find_tool, set_run
 from controller.volcano.observed import as_of
 from controller.volcano.reasons.causes import cause_of_refusal
+from shared.text import plain_text
 
 _REFUSED: Final[Mapping[type[steps.Step], str]] = MappingProxyType(
     {

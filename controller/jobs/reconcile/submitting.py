@@ -32,7 +32,6 @@ from controller.jobs.spec.problems import JobRejected
 from controller.jobs.spec.validation import has_a_task, problems_with, same_pod_names
 from controller.jobs.tools.plans import shape_tool
 from controller.kube.errors import Forbidden, Invalid, KubeError
-from controller.plain import plain_text
 from controller.store.database import Transaction
 from controller.store.jobs.folders import hold_mount_points
 from controller.store.jobs.job_rows import JobRecord, find_jobs, lock_job, update_job
@@ -48,6 +47,7 @@ from controller.store.sessions.session_rows import sids_made_with
 from controller.volcano.observed import ObservedJob
 from controller.volcano.reasons.causes import cause_of_refusal
 from controller.volcano.reasons.denials import findings_of
+from shared.text import plain_text
 
 LOOK_AGAIN_SECONDS: Final = 0.5
 LONGEST_WAIT_SECONDS: Final = 10.0

@@ -31,7 +31,7 @@ from controller.volcano.frameworks import FRAMEWORKS, Framework
 from controller.volcano.manifest import Quantity
 from controller.volcano.names import pod_name
 from controller.volcano.policies import RESTARTS, Rule, carried_out_here, problems_of
-from shared.numbers import whole_number
+from shared.text import whole_number
 
 if TYPE_CHECKING:
     from controller.settings import JobDefaults

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from controller.plain import plain_text
+from shared.text import plain_text
 
 Finding = tuple[str, str]
 

@@ -23,7 +23,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from controller.plain import plain_text
 from controller.volcano.manifest import parse_quantity
 from controller.volcano.observed import read_time
 from controller.volcano.reasons.causes import (
@@ -33,6 +32,7 @@ from controller.volcano.reasons.causes import (
     scheduling_details,
 )
 from controller.volcano.reasons.denials import sentence_of
+from shared.text import plain_text
 
 _PODS_REFUSED: Final = ("FailedCreate",)
 _REFUSED: Final = (*_PODS_REFUSED, "PluginError", "PVCError", "PodGroupError")

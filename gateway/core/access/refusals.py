@@ -6,7 +6,6 @@ A refusal is named by its code. A renderer makes it a page or JSON; this module 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
@@ -14,6 +13,7 @@ from typing import Final, NamedTuple, Protocol
 
 from shared.routes.route import Route
 from shared.routes.statuses import Ended, Status
+from shared.text import without_controls
 
 RETRY_SECONDS: Final = 2
 BUSY_SECONDS: Final = 5
@@ -43,14 +43,6 @@ REASONS: Final[Mapping[int, bytes]] = MappingProxyType(
         504: b"Gateway Timeout",
     }
 )
-
-
-_CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
-
-
-def without_controls(text: str) -> str:
-    """Return *text* as one line without control and direction characters."""
-    return _CONTROL.sub(" ", text)
 
 
 @dataclass(frozen=True, slots=True)
