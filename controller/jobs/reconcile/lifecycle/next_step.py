@@ -127,10 +127,17 @@ def removal(seen: ObservedState) -> Step | None:
     own = seen.own(seen.pods)
     if left := tuple(pod for pod in own if not pod.deleting and _may_be_deleted(seen, pod)):
         return DeletePods(left)
-    # A dead node never confirms a deletion. Only the next attempt needs the names of its pods.
-    awaited = [pod for pod in own if record.renewal is not None or not pod.lost]
+    # A dead node never confirms a deletion, and nobody deletes a pod that was kept on purpose. Only
+    # the next attempt needs the names of these pods.
+    awaited = [pod for pod in own if record.renewal is not None or not _stays(seen, pod)]
     held_by_them = job is not None and job.deleting and own and not awaited
     return Wait() if awaited or (shown and not held_by_them) else None
+
+
+def _stays(seen: ObservedState, pod: ObservedPod) -> bool:
+    """Say whether a pod of the deleted VolcanoJob may stay in the cluster, and uses nothing."""
+    kept = pod.is_over and not pod.deleting and not _may_be_deleted(seen, pod)
+    return pod.lost or kept
 
 
 def _may_be_deleted(seen: ObservedState, pod: ObservedPod) -> bool:

@@ -173,6 +173,19 @@ def test_a_pod_that_was_left_on_purpose_goes_only_with_the_job() -> None:
     assert step == DeletePods((left,))
 
 
+def test_a_pod_that_was_left_on_purpose_holds_the_job_until_its_program_has_ended() -> None:
+    lost = replace(RUNS, outcome="FAILURE", end_reason="lost", removed_uid=UID)
+    runs = written_down(RUNS, make_pod())
+    running = make_seen(lost, None, make_pod(owner_uid=""), runs=runs, completed=True)
+    assert decide(running) == Wait()
+    over = replace(FAILED, owner_uid="")
+    ended = replace(running, pods=(over,), runs=written_down(RUNS, FAILED))
+    # Nobody deletes the pod, which stays for those who kept it.
+    assert decide(ended) == RunHooks("cleanup")
+    # Its name is free for the next attempt once somebody has deleted it.
+    assert decide(replace(ended, record=replace(lost, outcome=None, renewal="evicted"))) == Wait()
+
+
 def test_pods_whose_logs_are_being_read_stay_for_a_while() -> None:
     removes = replace(ENDS, desired="ended")
     seen = make_seen(removes, make_observed(), FAILED, completed=True, logs_until=50.0)
