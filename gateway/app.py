@@ -33,7 +33,7 @@ from gateway.core.access.access_right import BUS_LOST
 from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import GrantKeys
 from gateway.core.bus_state import BusClock
-from gateway.core.http.http_date import HttpDate
+from gateway.core.http.response_heads import HttpDate
 from gateway.core.limits.overload import Overload, Step
 from gateway.core.limits.rates import Rate, RefusalRate
 from gateway.live import ConnectionRegistry

@@ -67,8 +67,6 @@ class Attach:
 class AttachTokens:
     """Makes and verifies attach tokens."""
 
-    __slots__ = ("_key",)
-
     def __init__(self, link_key: bytes) -> None:
         self._key = derive_key(link_key, "hub attach")
 
@@ -152,8 +150,6 @@ class Seal:
     Args:
         link_keys: The first key seals, and every key opens; there are two during a rotation.
     """
-
-    __slots__ = ("_ciphers",)
 
     def __init__(self, *link_keys: bytes) -> None:
         self._ciphers = [AESGCM(derive_key(key, "sealed route")) for key in link_keys]

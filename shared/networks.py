@@ -124,8 +124,6 @@ class Bounds:
             ones: the cluster's API server.
     """
 
-    __slots__ = ("_networks", "_refused")
-
     def __init__(self, networks: Sequence[Network], refused: Sequence[Network] = ()) -> None:
         self._networks = tuple(networks)
         self._refused = (*SPECIAL, *refused)

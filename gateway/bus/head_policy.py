@@ -329,8 +329,6 @@ def is_proven(table: RouteTable | None) -> bool:
 class CoveredReader(RouteReader):
     """Reads routes that a signed head covers; refuses replays."""
 
-    __slots__ = ("_policy", "_term")
-
     def __init__(self, policy: HeadPolicy, *, term: int) -> None:
         super().__init__()
         self._policy = policy

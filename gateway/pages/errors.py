@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from types import MappingProxyType
 from typing import Final
 from urllib.parse import quote
 
@@ -55,7 +54,7 @@ _MANAGED: Final = frozenset(
 _NOT_AGAIN: Final = frozenset({"token_unsure", "too_many_opens", "too_many_checks"})
 # Without Retry-After, but worth a retry, since apps do this while they start: JupyterLab opens its
 # port, closes it, and opens it again, and the gateway may have connected in the first moment.
-_AGAIN_SECONDS: Final = MappingProxyType({"app_unreachable": 1})
+_AGAIN_SECONDS: Final = {"app_unreachable": 1}
 
 
 class PageErrors:

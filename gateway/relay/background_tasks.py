@@ -34,8 +34,6 @@ class BackgroundTasks:
     Each task has its own deadline. The connection that starts one cancels it when it closes.
     """
 
-    __slots__ = ("_driven", "_tasks")
-
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._driven: set[_Taskless] = set()

@@ -6,17 +6,25 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
+from gateway.audit_log import AuditLog
+from gateway.bus.holder import RouteTableHolder
+from gateway.core.access.access_right import AccessRight
+from gateway.core.access.assertions import Assertions
+from gateway.core.access.grants import GrantKeys
 from gateway.core.access.refusals import JsonRefusals, RefusalRenderer
+from gateway.core.access.site import Site
 from gateway.core.http.fields import FieldReader
-from gateway.core.http.http_date import HttpDate
-from gateway.core.http.response_heads import ResponseReader
-from gateway.core.http.section_cache import SectionCache
+from gateway.core.http.request_reader import SectionCache
+from gateway.core.http.response_heads import HttpDate, ResponseReader
 from gateway.core.limits.connection_quota import ConnectionQuota, QuotaMember
 from gateway.core.limits.overload import Overload
 from gateway.core.limits.rates import RefusalRate
 from gateway.core.limits.values import Limits
+from gateway.live import ConnectionRegistry
+from gateway.relay.background_tasks import BackgroundTasks
+from gateway.relay.dial import Dialler
 from gateway.relay.ending.closer import Closer
 from gateway.relay.ending.stalls import StallChecked
 from gateway.relay.http.pipes import Pipes
@@ -25,20 +33,9 @@ from gateway.relay.http.upstream import Pool
 from gateway.relay.meters import Meters
 from gateway.relay.turns import Turns
 from gateway.relay.wheel import TimerWheel
-
-if TYPE_CHECKING:
-    from gateway.audit_log import AuditLog
-    from gateway.bus.holder import RouteTableHolder
-    from gateway.core.access.access_right import AccessRight
-    from gateway.core.access.assertions import Assertions
-    from gateway.core.access.grants import GrantKeys
-    from gateway.core.access.site import Site
-    from gateway.live import ConnectionRegistry
-    from gateway.relay.background_tasks import BackgroundTasks
-    from gateway.relay.dial import Dialler
-    from gateway.reporter import RecentFailures
-    from gateway.session_tokens import BearerTokens
-    from shared.routes.route import Kind
+from gateway.reporter import RecentFailures
+from gateway.session_tokens import BearerTokens
+from shared.routes.route import Kind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

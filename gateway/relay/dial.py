@@ -10,18 +10,15 @@ from collections.abc import Callable, Coroutine, Sequence
 from functools import lru_cache
 from ipaddress import ip_address
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from aiohappyeyeballs import AddrInfoType, start_connection
 
 from gateway.relay.ending.closer import SHUTDOWN_SECONDS
 from gateway.relay.tls_records import connect_tls
-from shared.networks import Bounds
+from shared.networks import Bounds, Network
+from shared.routes.route import Target
 from shared.tls import make_client_tls
-
-if TYPE_CHECKING:
-    from shared.networks import Network
-    from shared.routes.route import Target
 
 OUT_OF_DESCRIPTORS: Final = frozenset({errno.EMFILE, errno.ENFILE})
 ATTEMPT_SECONDS: Final = 0.25

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.core.access.access_right import DRAINING
 from gateway.core.access.decision import Access
 from gateway.core.limits.connection_quota import DROPPED
+from gateway.live import Member
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import Context, Dependencies
-from gateway.relay.ending.stalls import StallSweep
+from gateway.relay.ending.stalls import StallChecked, StallSweep
 from gateway.relay.http.admission import Admission
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.http.page_connection import PageConnection
-
-if TYPE_CHECKING:
-    from gateway.live import Member
-    from gateway.relay.ending.stalls import StallChecked
 
 _EVICTED_FOR_ONE: Final = 2
 """Idle connections evicted for a new one: more than one, so that the quota is not full for long."""

@@ -18,7 +18,7 @@ import ssl
 from collections.abc import Callable, Coroutine, Sequence
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from gateway.core.limits.addresses import is_within, unmapped
 from gateway.core.limits.proxy_header import (
@@ -30,13 +30,11 @@ from gateway.core.limits.proxy_header import (
 )
 from gateway.relay.ending.closer import SHUTDOWN_SECONDS
 from gateway.relay.ending.kernel import keep_accepted_alive, keepalive_delays
+from gateway.relay.gateway import DataPath
+from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.plain_sockets import accept
 from gateway.relay.tls_records import connect_tls
 from gateway.relay.transports import descriptor_ceiling
-
-if TYPE_CHECKING:
-    from gateway.relay.gateway import DataPath
-    from gateway.relay.http.downstream import DownstreamConnection
 
 log = logging.getLogger(__name__)
 

@@ -9,19 +9,15 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gateway.core.access.access_right import AccessRight, ActivityCounter, EndReason
 from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
+from gateway.relay.context import Context
 from gateway.relay.ending.lingering import Lingering
+from gateway.relay.meters import Traffic
 from gateway.relay.transports import pause_reading, reset, resume_reading
-from gateway.relay.turns import FULL_READ
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight, ActivityCounter, EndReason
-    from gateway.relay.context import Context
-    from gateway.relay.meters import Traffic
-    from gateway.relay.turns import Turns
-
+from gateway.relay.turns import FULL_READ, Turns
 
 _FIRST_CONTROL: Final = 0x8
 """Lower opcodes are those of data frames (RFC 6455, section 5.2); a read usually starts with a

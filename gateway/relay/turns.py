@@ -66,23 +66,6 @@ class Reader(Protocol):
 class Turns:
     """Times the turns of connections, and lets others go first."""
 
-    __slots__ = (
-        "_began",
-        "_clock",
-        "_first",
-        "_loop",
-        "_paused",
-        "_queue",
-        "_reader",
-        "_reads_left",
-        "_serves",
-        "_turn",
-        "_turn_since",
-        "counts",
-        "crowded",
-        "seconds",
-    )
-
     def __init__(
         self, loop: asyncio.AbstractEventLoop, *, clock: Callable[[], float] = perf_counter
     ) -> None:

@@ -32,8 +32,6 @@ class TimerWheel:
     do.
     """
 
-    __slots__ = ("_buckets", "_due_ticks", "_loop", "_new", "_timer")
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
         self._buckets: dict[int, set[Timed]] = {}

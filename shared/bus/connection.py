@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
 from typing import Any, Final, assert_never
 
 from redis.asyncio import (
@@ -57,15 +56,13 @@ _ENDED = "Connection closed by server."
 """redis-py's message if the server closed an open connection."""
 _NOT_SAVED: Final = "MISCONF"
 """The error code of a Redis that cannot save its data, with stop-writes-on-bgsave-error."""
-_WORDS: Final[Mapping[type, str]] = MappingProxyType(
-    {
-        AuthenticationError: "it does not take this user with this password",
-        NoPermissionError: "this user may not do this there",
-        OutOfMemoryError: "it is out of memory",
-        ReadOnlyError: "it is a replica, and takes no writes",
-        BusyLoadingError: "it is still loading its data",
-    }
-)
+_WORDS: Final[Mapping[type, str]] = {
+    AuthenticationError: "it does not take this user with this password",
+    NoPermissionError: "this user may not do this there",
+    OutOfMemoryError: "it is out of memory",
+    ReadOnlyError: "it is a replica, and takes no writes",
+    BusyLoadingError: "it is still loading its data",
+}
 _NONSENSE: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """Raised by redis-py for a response that is malformed or does not fit the command."""
 

@@ -12,8 +12,6 @@ CALL_SECONDS: Final = 5.0
 class Keys:
     """The names of one installation's keys; all are in one slot of a Redis Cluster."""
 
-    __slots__ = ("_key", "asks", "events", "head", "instance", "log", "revoked", "routes", "store")
-
     def __init__(self, instance: str) -> None:
         self.instance = instance
         self._key = f"fumarole:{{{instance}}}:"

@@ -157,13 +157,11 @@ def unverified_payload(token: str) -> bytes:
 
 # Verifying
 
-_ALGORITHMS: Mapping[str, Algorithm] = MappingProxyType(
-    {
-        "EdDSA": OKPAlgorithm(),
-        "ES256": ECAlgorithm(ECAlgorithm.SHA256),
-        "RS256": RSAAlgorithm(RSAAlgorithm.SHA256),
-    }
-)
+_ALGORITHMS: Mapping[str, Algorithm] = {
+    "EdDSA": OKPAlgorithm(),
+    "ES256": ECAlgorithm(ECAlgorithm.SHA256),
+    "RS256": RSAAlgorithm(RSAAlgorithm.SHA256),
+}
 
 
 def verify_signature(token: Unverified, keys: Mapping[str, VerificationKey]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Mapping
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 import msgspec
@@ -21,13 +20,11 @@ State = Literal["starting", "ready", "closing"]
 Clipboard = Literal["both", "in", "out", "none"]
 """The directions in which the clipboard works: ``in`` is from the browser into the session."""
 
-SCHEMES_OF: Mapping[str, frozenset[str]] = MappingProxyType(
-    {
-        "web": frozenset({"http", "https"}),
-        "vnc": frozenset({"tcp", "ws", "wss"}),
-        "terminal": frozenset({"ws", "wss"}),
-    }
-)
+SCHEMES_OF: Mapping[str, frozenset[str]] = {
+    "web": frozenset({"http", "https"}),
+    "vnc": frozenset({"tcp", "ws", "wss"}),
+    "terminal": frozenset({"ws", "wss"}),
+}
 """The schemes that the target of a session of each kind may have."""
 
 _Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
@@ -112,9 +109,7 @@ class Route(msgspec.Struct, frozen=True, kw_only=True, gc=False):
                 raise ValueError("a public link must not look like a session's host")
 
 
-_UNRESTRICTED: Mapping[str, object] = MappingProxyType(
-    {"clipboard": "both", "service_workers": False}
-)
+_UNRESTRICTED: Mapping[str, object] = {"clipboard": "both", "service_workers": False}
 
 
 def encode_route(route: Mapping[str, object]) -> bytes:
@@ -165,8 +160,6 @@ class RouteReader:
             a signed route is not checked, so that controllers can begin to sign before all gateways
             have their keys.
     """
-
-    __slots__ = ("_check",)
 
     def __init__(self, check: SignatureCheck | None = None) -> None:
         self._check = check

@@ -91,8 +91,6 @@ class TableSigner:
         instance: The installation's name, so that no signature is valid for another installation.
     """
 
-    __slots__ = ("_instance", "_key", "kid")
-
     def __init__(self, key: Ed25519PrivateKey, *, instance: str) -> None:
         self._key = key
         self._instance = instance
@@ -190,8 +188,6 @@ class TableDigest:
     It covers the published table. A gateway may hold more revocations, which the publisher has
     dropped already.
     """
-
-    __slots__ = ("_buckets", "_dirty", "_groups", "_hashes", "_root", "floor", "routes", "scores")
 
     def __init__(self) -> None:
         empty = _sha256(b"\x02").digest()

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.access import opening
-from gateway.core.http import framing, heads, upgrade
+from gateway.core.http import fields, framing, heads
 from gateway.core.limits import proxy_header
 from gateway.core.limits.values import NUMBERS, SECONDS, Limits
 from gateway.relay.ending import closer
@@ -34,7 +34,7 @@ def test_nothing_is_documented_that_is_no_setting() -> None:
 def test_fixed_sizes_are_as_they_stand_there() -> None:
     limits = Limits()
     assert (heads.MAX_HEAD_BYTES, heads.MAX_FIELDS) == (64 << 10, 256)
-    assert (heads.MAX_MEMBERS, upgrade.MAX_OFFERS) == (256, 32)
+    assert (heads.MAX_MEMBERS, fields.MAX_OFFERS) == (256, 32)
     assert heads.MAX_TARGET_BYTES == opening.MAX_BODY_BYTES == 16 << 10
     assert (framing.MAX_SIZE_DIGITS, framing.MAX_EXTENSION_BYTES) == (16, 256)
     assert framing.MAX_TRAILER_BYTES == 8 << 10

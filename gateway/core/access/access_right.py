@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import msgspec
 
+from gateway.core.access.grants import Grant
 from gateway.core.access.refusals import (
     CLOSE_DRAINING,
     CLOSE_GRANT_ENDED,
     CLOSE_SERVICE_RESTART,
     CLOSE_SESSION_ENDED,
 )
-
-if TYPE_CHECKING:
-    from gateway.core.access.grants import Grant
-    from shared.routes.route import Route
-    from shared.routes.table import RouteTable
-    from shared.tokens import SessionClaims
+from shared.routes.route import Route
+from shared.routes.table import RouteTable
+from shared.tokens import SessionClaims
 
 
 class ActivityCounter:

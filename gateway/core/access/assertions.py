@@ -55,8 +55,6 @@ class AssertionKeys:
         ValueError: If there is no key, a duplicate, or more than 16.
     """
 
-    __slots__ = ("jwks", "kid", "private")
-
     def __init__(self, keys: Sequence[EllipticCurvePrivateKey]) -> None:
         members = named_jwks(map(_public_members, keys), algorithm=_ALGORITHM)
         self.private = keys[0]
@@ -94,8 +92,6 @@ class Assertions:
         keys: The signing keys; :meth:`replace_keys` exchanges them.
         issuer: The ``iss`` claim: the gateway's public URL.
     """
-
-    __slots__ = ("_issuer", "_keys", "_made", "signed")
 
     def __init__(self, keys: AssertionKeys, *, issuer: str) -> None:
         self._keys = keys

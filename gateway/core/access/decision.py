@@ -125,8 +125,6 @@ class Access:
     With *asserting*, every client may fetch the public keys of assertions.
     """
 
-    __slots__ = ("_asserting", "_grants", "_site")
-
     def __init__(self, site: Site, grants: GrantKeys, *, asserting: bool = False) -> None:
         self._site = site
         self._grants = grants

@@ -74,8 +74,6 @@ class GrantKeys:
         ValueError: If there is no key, a short one, or a duplicate.
     """
 
-    __slots__ = ("_keys", "_remembered")
-
     def __init__(self, keys: Sequence[bytes]) -> None:
         if not keys:
             raise ValueError("there is no grant key")

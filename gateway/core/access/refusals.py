@@ -23,26 +23,24 @@ CLOSE_SESSION_ENDED: Final = 4410
 CLOSE_SERVICE_RESTART: Final = 1012
 CLOSE_DRAINING: Final = 1001
 
-REASONS: Final[Mapping[int, bytes]] = MappingProxyType(
-    {
-        400: b"Bad Request",
-        401: b"Unauthorized",
-        403: b"Forbidden",
-        404: b"Not Found",
-        405: b"Method Not Allowed",
-        408: b"Request Timeout",
-        409: b"Conflict",
-        410: b"Gone",
-        413: b"Content Too Large",
-        414: b"URI Too Long",
-        429: b"Too Many Requests",
-        431: b"Request Header Fields Too Large",
-        501: b"Not Implemented",
-        502: b"Bad Gateway",
-        503: b"Service Unavailable",
-        504: b"Gateway Timeout",
-    }
-)
+REASONS: Final[Mapping[int, bytes]] = {
+    400: b"Bad Request",
+    401: b"Unauthorized",
+    403: b"Forbidden",
+    404: b"Not Found",
+    405: b"Method Not Allowed",
+    408: b"Request Timeout",
+    409: b"Conflict",
+    410: b"Gone",
+    413: b"Content Too Large",
+    414: b"URI Too Long",
+    429: b"Too Many Requests",
+    431: b"Request Header Fields Too Large",
+    501: b"Not Implemented",
+    502: b"Bad Gateway",
+    503: b"Service Unavailable",
+    504: b"Gateway Timeout",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +216,7 @@ def write_response(
 ) -> bytes:
     """Return *page* as the bytes of a complete HTTP/1.1 response.
 
-    *date* is the whole field: see :class:`gateway.core.http.http_date.HttpDate`.
+    *date* is the whole field: see :class:`gateway.core.http.response_heads.HttpDate`.
     """
     lines = [
         b"HTTP/1.1 %d %s" % (refusal.status, REASONS[refusal.status]),

@@ -7,14 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    from gateway.core.access.refusals import Refusal
-    from gateway.core.http.fields import Fields
-    from gateway.core.http.heads import StartLine
-    from gateway.core.http.oversize import OversizedHead
-    from gateway.core.http.response_heads import ResponseHead
+from gateway.core.access.refusals import Refusal
+from gateway.core.http.fields import Fields
+from gateway.core.http.heads import StartLine
+from gateway.core.http.oversize import OversizedHead
+from gateway.core.http.response_heads import ResponseHead
 
 
 class Upstream(Protocol):

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import math
 from dataclasses import InitVar, dataclass, field
-from typing import TYPE_CHECKING
 
+from gateway.core.access.access_right import AccessRight
+from gateway.core.access.assertions import Assertion
 from gateway.core.access.decision import OWN_PREFIX
-from gateway.core.http.headers import NO_UPSTREAM_HEAD
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight
-    from gateway.core.access.assertions import Assertion
-    from gateway.core.access.refusals import Refusal
-    from gateway.core.http.fields import Fields
-    from gateway.core.http.headers import UpstreamHead
-    from gateway.core.http.heads import StartLine
-    from shared.routes.route import Target
-    from shared.routes.table import RouteTable
+from gateway.core.access.refusals import Refusal
+from gateway.core.http.fields import Fields
+from gateway.core.http.headers import NO_UPSTREAM_HEAD, UpstreamHead
+from gateway.core.http.heads import StartLine
+from shared.routes.route import Target
+from shared.routes.table import RouteTable
 
 
 @dataclass(slots=True, kw_only=True, eq=False, repr=False)

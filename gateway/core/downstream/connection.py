@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, assert_never
+from typing import Final, assert_never
 
 from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.exchange import Exchange
@@ -20,12 +20,9 @@ from gateway.core.downstream.phases import (
 )
 from gateway.core.http.framing import ChunkedBody, LengthBody
 from gateway.core.http.heads import HeadRefused
-
-if TYPE_CHECKING:
-    from gateway.core.http.http_date import HttpDate
-    from gateway.core.http.request_reader import RequestReader
-    from gateway.core.http.response_heads import ResponseReader
-    from gateway.core.limits.values import Limits
+from gateway.core.http.request_reader import RequestReader
+from gateway.core.http.response_heads import HttpDate, ResponseReader
+from gateway.core.limits.values import Limits
 
 _AFTER_HEAD_READ: Final = transitions(Event.HEAD_READ)
 _AFTER_COMPLETED: Final = transitions(Event.COMPLETED)

@@ -9,20 +9,18 @@ announced end, so the users of an extended session get another notice.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gateway.core.access.access_right import AccessRight
 from gateway.core.access.opening import make_cookie
 from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
+from gateway.core.access.site import Site
 from gateway.core.http.accept import prefers_html
 from gateway.core.http.cookies import cut_cookie
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight
-    from gateway.core.access.site import Site
-    from gateway.core.http.fields import Fields
-    from gateway.core.http.heads import StartLine
-    from gateway.core.http.response_heads import ResponseHead
-    from shared.routes.route import Route
+from gateway.core.http.fields import Fields
+from gateway.core.http.heads import StartLine
+from gateway.core.http.response_heads import ResponseHead
+from shared.routes.route import Route
 
 _COOKIES: Final = re.compile(rb"^cookie:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 _CONDITIONS: Final = re.compile(

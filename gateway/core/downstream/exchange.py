@@ -8,34 +8,30 @@ connections are reset, so that a truncated response never looks complete.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from gateway.core.access.decision import is_root
-from gateway.core.downstream.actions import Actions
+from gateway.core.access.refusals import Refusal
+from gateway.core.downstream.actions import Actions, Upstream
 from gateway.core.downstream.end_notice import app_cookies, is_document, without_conditions
 from gateway.core.downstream.phases import NEXT, ON_DATA, Event, OnData, Phase, transitions
-from gateway.core.http.framing import CloseDelimitedBody, FramingError, NoBody, request_body
+from gateway.core.http.framing import Body, CloseDelimitedBody, FramingError, NoBody, request_body
 from gateway.core.http.headers import NO_UPSTREAM_HEAD, UpstreamHead
-from gateway.core.http.heads import HeadRefused
+from gateway.core.http.heads import HeadRefused, StartLine
+from gateway.core.http.request_reader import RequestReader
 from gateway.core.http.response_heads import (
     BAD_RESPONSE,
     VARY_SERVICE_WORKER,
+    HttpDate,
+    ResponseHead,
+    ResponseReader,
+    UpgradeResponse,
     find_response_end,
+    read_upgrade_response,
     response_body,
 )
 from gateway.core.http.upgrade import accept_value
-from gateway.core.http.upgrade_responses import read_upgrade_response
-
-if TYPE_CHECKING:
-    from gateway.core.access.refusals import Refusal
-    from gateway.core.downstream.actions import Upstream
-    from gateway.core.http.framing import Body
-    from gateway.core.http.heads import StartLine
-    from gateway.core.http.http_date import HttpDate
-    from gateway.core.http.request_reader import RequestReader
-    from gateway.core.http.response_heads import ResponseHead, ResponseReader
-    from gateway.core.http.upgrade_responses import UpgradeResponse
-    from gateway.core.limits.values import Limits
+from gateway.core.limits.values import Limits
 
 _REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _BARE_INTERIM: Final = frozenset({100, 102})

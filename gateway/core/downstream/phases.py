@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import IntEnum
-from types import MappingProxyType
 from typing import Final, NamedTuple
 
 
@@ -102,56 +101,52 @@ class Row(NamedTuple):
 
 P, E = Phase, Event
 
-ROWS: Final[Mapping[Phase, Row]] = MappingProxyType(
-    {
-        P.HEAD: Row(OnData.PARSE_HEAD, OnFin.FLUSH, OnDeadline.CLOSE),
-        P.DECIDING: Row(OnData.BUFFER, OnFin.ABORT, OnDeadline.NONE),  # its steps have deadlines
-        P.CONNECTING: Row(OnData.BUFFER, OnFin.ABORT, OnDeadline.TIME_OUT),
-        P.UPLOADING: Row(OnData.FORWARD, OnFin.ABORT, OnDeadline.CHECK_UPLOAD),
-        P.WAITING: Row(OnData.BUFFER, OnFin.ABORT, OnDeadline.TIME_OUT),
-        P.EARLY_RESPONSE: Row(OnData.FORWARD, OnFin.ABORT, OnDeadline.CHECK_UPLOAD),
-        P.RESPONDING: Row(OnData.BUFFER, OnFin.ABORT, OnDeadline.NONE),  # it may be an event stream
-        P.LINGERING: Row(OnData.DISCARD, OnFin.FLUSH, OnDeadline.NONE),
-        P.HANDED_OVER: Row(OnData.DISCARD, OnFin.FLUSH, OnDeadline.NONE),
-        P.CLOSED: Row(OnData.DISCARD, OnFin.FLUSH, OnDeadline.NONE),
-    }
-)
+ROWS: Final[Mapping[Phase, Row]] = {
+    P.HEAD: Row(OnData.PARSE_HEAD, OnFin.FLUSH, OnDeadline.CLOSE),
+    P.DECIDING: Row(OnData.BUFFER, OnFin.ABORT, OnDeadline.NONE),  # its steps have deadlines
+    P.CONNECTING: Row(OnData.BUFFER, OnFin.ABORT, OnDeadline.TIME_OUT),
+    P.UPLOADING: Row(OnData.FORWARD, OnFin.ABORT, OnDeadline.CHECK_UPLOAD),
+    P.WAITING: Row(OnData.BUFFER, OnFin.ABORT, OnDeadline.TIME_OUT),
+    P.EARLY_RESPONSE: Row(OnData.FORWARD, OnFin.ABORT, OnDeadline.CHECK_UPLOAD),
+    P.RESPONDING: Row(OnData.BUFFER, OnFin.ABORT, OnDeadline.NONE),  # it may be an event stream
+    P.LINGERING: Row(OnData.DISCARD, OnFin.FLUSH, OnDeadline.NONE),
+    P.HANDED_OVER: Row(OnData.DISCARD, OnFin.FLUSH, OnDeadline.NONE),
+    P.CLOSED: Row(OnData.DISCARD, OnFin.FLUSH, OnDeadline.NONE),
+}
 
-NEXT: Final[Mapping[tuple[Phase, Event], Phase]] = MappingProxyType(
-    {
-        (P.HEAD, E.HEAD_READ): P.DECIDING,
-        (P.HEAD, E.ENDED): P.LINGERING,  # a malformed head, or one that took too long
-        (P.HEAD, E.LOST): P.CLOSED,  # the browser has left, or an idle connection is closed
-        (P.DECIDING, E.ADMITTED): P.CONNECTING,
-        (P.DECIDING, E.COMPLETED): P.HEAD,  # a refusal of a request without a body
-        (P.DECIDING, E.ENDED): P.LINGERING,
-        (P.DECIDING, E.SWITCHED): P.HANDED_OVER,  # a bridge, or a page
-        (P.DECIDING, E.LOST): P.CLOSED,
-        (P.CONNECTING, E.SENDING): P.UPLOADING,
-        (P.CONNECTING, E.SENT): P.WAITING,
-        (P.CONNECTING, E.COMPLETED): P.HEAD,  # the app cannot be reached, or access has ended
-        (P.CONNECTING, E.ENDED): P.LINGERING,
-        (P.CONNECTING, E.LOST): P.CLOSED,
-        (P.UPLOADING, E.SENT): P.WAITING,
-        (P.UPLOADING, E.RESPONSE_STARTED): P.EARLY_RESPONSE,
-        (P.UPLOADING, E.ENDED): P.LINGERING,  # 408, 502, 504; a malformed chunk
-        (P.UPLOADING, E.LOST): P.CLOSED,
-        (P.WAITING, E.STALE): P.CONNECTING,
-        (P.WAITING, E.RESPONSE_STARTED): P.RESPONDING,
-        (P.WAITING, E.COMPLETED): P.HEAD,  # 502 and 504, where there was no body
-        (P.WAITING, E.ENDED): P.LINGERING,
-        (P.WAITING, E.SWITCHED): P.HANDED_OVER,  # 101
-        (P.WAITING, E.LOST): P.CLOSED,
-        (P.EARLY_RESPONSE, E.SENT): P.RESPONDING,
-        (P.EARLY_RESPONSE, E.ENDED): P.LINGERING,  # an early response is complete
-        (P.EARLY_RESPONSE, E.LOST): P.CLOSED,
-        (P.RESPONDING, E.COMPLETED): P.HEAD,  # pipelined requests follow in a later turn
-        (P.RESPONDING, E.ENDED): P.LINGERING,
-        (P.RESPONDING, E.LOST): P.CLOSED,  # the browser has left, or the app's response was cut off
-        (P.LINGERING, E.LOST): P.CLOSED,
-        (P.HANDED_OVER, E.LOST): P.CLOSED,
-    }
-)
+NEXT: Final[Mapping[tuple[Phase, Event], Phase]] = {
+    (P.HEAD, E.HEAD_READ): P.DECIDING,
+    (P.HEAD, E.ENDED): P.LINGERING,  # a malformed head, or one that took too long
+    (P.HEAD, E.LOST): P.CLOSED,  # the browser has left, or an idle connection is closed
+    (P.DECIDING, E.ADMITTED): P.CONNECTING,
+    (P.DECIDING, E.COMPLETED): P.HEAD,  # a refusal of a request without a body
+    (P.DECIDING, E.ENDED): P.LINGERING,
+    (P.DECIDING, E.SWITCHED): P.HANDED_OVER,  # a bridge, or a page
+    (P.DECIDING, E.LOST): P.CLOSED,
+    (P.CONNECTING, E.SENDING): P.UPLOADING,
+    (P.CONNECTING, E.SENT): P.WAITING,
+    (P.CONNECTING, E.COMPLETED): P.HEAD,  # the app cannot be reached, or access has ended
+    (P.CONNECTING, E.ENDED): P.LINGERING,
+    (P.CONNECTING, E.LOST): P.CLOSED,
+    (P.UPLOADING, E.SENT): P.WAITING,
+    (P.UPLOADING, E.RESPONSE_STARTED): P.EARLY_RESPONSE,
+    (P.UPLOADING, E.ENDED): P.LINGERING,  # 408, 502, 504; a malformed chunk
+    (P.UPLOADING, E.LOST): P.CLOSED,
+    (P.WAITING, E.STALE): P.CONNECTING,
+    (P.WAITING, E.RESPONSE_STARTED): P.RESPONDING,
+    (P.WAITING, E.COMPLETED): P.HEAD,  # 502 and 504, where there was no body
+    (P.WAITING, E.ENDED): P.LINGERING,
+    (P.WAITING, E.SWITCHED): P.HANDED_OVER,  # 101
+    (P.WAITING, E.LOST): P.CLOSED,
+    (P.EARLY_RESPONSE, E.SENT): P.RESPONDING,
+    (P.EARLY_RESPONSE, E.ENDED): P.LINGERING,  # an early response is complete
+    (P.EARLY_RESPONSE, E.LOST): P.CLOSED,
+    (P.RESPONDING, E.COMPLETED): P.HEAD,  # pipelined requests follow in a later turn
+    (P.RESPONDING, E.ENDED): P.LINGERING,
+    (P.RESPONDING, E.LOST): P.CLOSED,  # the browser has left, or the app's response was cut off
+    (P.LINGERING, E.LOST): P.CLOSED,
+    (P.HANDED_OVER, E.LOST): P.CLOSED,
+}
 
 ON_DATA: Final = tuple(ROWS[phase].on_data for phase in Phase)
 ON_FIN: Final = tuple(ROWS[phase].on_fin for phase in Phase)

@@ -1,9 +1,9 @@
 """The syntax of HTTP/1.1 (RFC 9110, RFC 9112): raw bytes in, strict values out, and back.
 
 - :mod:`.request_reader` collects request heads. :mod:`.heads`, :mod:`.fields` and :mod:`.names`
-  parse them in one pass; :mod:`.template` and :mod:`.section_cache` recognise repeated ones.
-- :mod:`.response_heads` parses response heads; :mod:`.upgrade_responses` is for a 101.
+  parse them in one pass; :mod:`.template` recognises repeated ones.
+- :mod:`.response_heads` parses response heads, and what becomes of a 101.
 - :mod:`.headers` writes heads in canonical form; :mod:`.framing` frames bodies.
 - :mod:`.cookies` and :mod:`.oversize` keep the gateway's cookie apart from the app's.
-- :mod:`.accept`, :mod:`.http_date` and :mod:`.upgrade` handle single fields.
+- :mod:`.accept` and :mod:`.upgrade` handle single fields.
 """

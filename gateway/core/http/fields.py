@@ -20,9 +20,10 @@ from gateway.core.http.cookies import (
 from gateway.core.http.heads import HeadRefused, StartLine, split_fields, tokens
 from gateway.core.http.names import HOP_BY_HOP, NEVER_NOMINATED, Meaning, Names, request_names
 from gateway.core.http.template import Template
-from gateway.core.http.upgrade import has_valid_upgrade_fields
 
 MAX_LENGTH_DIGITS: Final = 18
+MAX_OFFERS: Final = 32
+"""Extensions, or subprotocols, of one upgrade: each is examined, and no client has so many."""
 
 _HOST = re.compile(rb"(?:[A-Za-z0-9._-]{1,255}|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{0,5})?")
 _AFTER_NAME = re.compile(rb": [!-~\x80-\xff](?:[\t -~\x80-\xff]*[!-~\x80-\xff])?\r\n")
@@ -31,6 +32,8 @@ spaces."""
 _CHUNKED = re.compile(rb"^transfer-encoding:[ \t]*+chunked *+\r\n", re.IGNORECASE | re.MULTILINE)
 """The only ``Transfer-Encoding`` accepted: parsers of apps differ on one with a tab after it."""
 _LENGTH = re.compile(rb"[0-9]{1,%d}" % MAX_LENGTH_DIGITS)
+_SOCKET_KEY_VALUE = re.compile(rb"[A-Za-z0-9+/]{22}==")
+"""Sixteen bytes in base64 (RFC 6455, section 4.1)."""
 
 
 _NO_PROVENANCE: Final = Provenance(None, None, None, None)
@@ -115,8 +118,6 @@ class FieldReader:
     Args:
         cookie_name: The name of the gateway's cookie on this site.
     """
-
-    __slots__ = ("_cookie_name", "_names")
 
     def __init__(self, cookie_name: bytes) -> None:
         self._cookie_name = cookie_name
@@ -273,7 +274,23 @@ def _take_upgrade(fields: Fields, found: dict[int, list[bytes]]) -> None:
     fields.socket_version = _first(found, _SOCKET_VERSION)
     fields.socket_extensions = _joined(found, _SOCKET_EXTENSIONS)
     fields.socket_protocols = _joined(found, _SOCKET_PROTOCOL)
-    fields.valid_upgrade = has_valid_upgrade_fields(fields)
+    fields.valid_upgrade = _has_valid_upgrade(fields)
+
+
+def _has_valid_upgrade(fields: Fields) -> bool:
+    """Return whether *fields* are those of a valid upgrade (RFC 6455, section 4.2.1).
+
+    Framing and ``Connection`` must have been read.
+    """
+    return (
+        not fields.chunked
+        and fields.length <= 0
+        and fields.upgrade_nominated
+        and fields.socket_version == b"13"
+        and _SOCKET_KEY_VALUE.fullmatch(fields.socket_key or b"") is not None
+        and (fields.socket_extensions or b"").count(b",") < MAX_OFFERS
+        and (fields.socket_protocols or b"").count(b",") < MAX_OFFERS
+    )
 
 
 def _take_provenance(fields: Fields, found: dict[int, list[bytes]]) -> None:

@@ -9,12 +9,10 @@ bytes are split into reads.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
+from gateway.core.http.fields import Fields
 from gateway.core.http.names import TOKEN
-
-if TYPE_CHECKING:
-    from gateway.core.http.fields import Fields
 
 MAX_SIZE_DIGITS: Final = 16
 MAX_EXTENSION_BYTES: Final = 256

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 from urllib.parse import quote
 
 import msgspec
 
 from gateway.core.access.decision import own_bearer
+from gateway.core.http.fields import Fields
+from gateway.core.http.heads import StartLine
 from gateway.core.http.upgrade import upgrade_fields
-
-if TYPE_CHECKING:
-    from gateway.core.http.fields import Fields
-    from gateway.core.http.heads import StartLine
 
 
 class ForwardedInfo(msgspec.Struct, frozen=True, gc=False):

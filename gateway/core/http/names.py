@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from enum import IntEnum
-from types import MappingProxyType
 from typing import Final
 
 TOKEN: Final = rb"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
@@ -77,48 +76,44 @@ _COMMAND_PREFIXES: Final = (b"x-envoy-",)
 """Envoy's: ``X-Envoy-Immediate-Health-Check-Fail`` of one app would take the gateway out of service
 for all users."""
 
-_REQUEST: Final[Mapping[bytes, Meaning]] = MappingProxyType(
-    {
-        b"host": Meaning.HOST,
-        b"content-length": Meaning.LENGTH,
-        b"transfer-encoding": Meaning.CODING,
-        b"connection": Meaning.CONNECTION,
-        b"upgrade": Meaning.UPGRADE,
-        b"cookie": Meaning.COOKIE,
-        b"authorization": Meaning.AUTHORIZATION,
-        b"fumarole-token": Meaning.TOKEN,
-        b"origin": Meaning.ORIGIN,
-        b"sec-fetch-site": Meaning.FETCH_SITE,
-        b"sec-fetch-mode": Meaning.FETCH_MODE,
-        b"sec-fetch-dest": Meaning.FETCH_DEST,
-        b"accept": Meaning.ACCEPT,
-        b"x-forwarded-for": Meaning.FORWARDED_FOR,
-        b"sec-websocket-key": Meaning.SOCKET_KEY,
-        b"sec-websocket-version": Meaning.SOCKET_VERSION,
-        b"sec-websocket-extensions": Meaning.SOCKET_EXTENSIONS,
-        b"sec-websocket-protocol": Meaning.SOCKET_PROTOCOL,
-        b"service-worker": Meaning.SERVICE_WORKER,
-    }
-)
+_REQUEST: Final[Mapping[bytes, Meaning]] = {
+    b"host": Meaning.HOST,
+    b"content-length": Meaning.LENGTH,
+    b"transfer-encoding": Meaning.CODING,
+    b"connection": Meaning.CONNECTION,
+    b"upgrade": Meaning.UPGRADE,
+    b"cookie": Meaning.COOKIE,
+    b"authorization": Meaning.AUTHORIZATION,
+    b"fumarole-token": Meaning.TOKEN,
+    b"origin": Meaning.ORIGIN,
+    b"sec-fetch-site": Meaning.FETCH_SITE,
+    b"sec-fetch-mode": Meaning.FETCH_MODE,
+    b"sec-fetch-dest": Meaning.FETCH_DEST,
+    b"accept": Meaning.ACCEPT,
+    b"x-forwarded-for": Meaning.FORWARDED_FOR,
+    b"sec-websocket-key": Meaning.SOCKET_KEY,
+    b"sec-websocket-version": Meaning.SOCKET_VERSION,
+    b"sec-websocket-extensions": Meaning.SOCKET_EXTENSIONS,
+    b"sec-websocket-protocol": Meaning.SOCKET_PROTOCOL,
+    b"service-worker": Meaning.SERVICE_WORKER,
+}
 
-_RESPONSE: Final[Mapping[bytes, Meaning]] = MappingProxyType(
-    {
-        b"content-length": Meaning.LENGTH,
-        b"transfer-encoding": Meaning.CODING,
-        b"connection": Meaning.CONNECTION,
-        b"upgrade": Meaning.UPGRADE,
-        b"set-cookie": Meaning.SET_COOKIE,
-        b"cache-control": Meaning.CACHE_CONTROL,
-        b"date": Meaning.DATE,
-        b"clear-site-data": Meaning.DROP,
-        b"alt-svc": Meaning.DROP,
-        # It would extend a worker's scope to the gateway's own pages, where tokens are posted.
-        b"service-worker-allowed": Meaning.DROP,
-        b"sec-websocket-accept": Meaning.SOCKET_ACCEPT,
-        b"sec-websocket-extensions": Meaning.SOCKET_EXTENSIONS,
-        b"sec-websocket-protocol": Meaning.SOCKET_PROTOCOL,
-    }
-)
+_RESPONSE: Final[Mapping[bytes, Meaning]] = {
+    b"content-length": Meaning.LENGTH,
+    b"transfer-encoding": Meaning.CODING,
+    b"connection": Meaning.CONNECTION,
+    b"upgrade": Meaning.UPGRADE,
+    b"set-cookie": Meaning.SET_COOKIE,
+    b"cache-control": Meaning.CACHE_CONTROL,
+    b"date": Meaning.DATE,
+    b"clear-site-data": Meaning.DROP,
+    b"alt-svc": Meaning.DROP,
+    # It would extend a worker's scope to the gateway's own pages, where tokens are posted.
+    b"service-worker-allowed": Meaning.DROP,
+    b"sec-websocket-accept": Meaning.SOCKET_ACCEPT,
+    b"sec-websocket-extensions": Meaning.SOCKET_EXTENSIONS,
+    b"sec-websocket-protocol": Meaning.SOCKET_PROTOCOL,
+}
 
 NEVER_NOMINATED: Final = frozenset(
     name for name in _REQUEST if name not in HOP_BY_HOP or name == b"transfer-encoding"
@@ -135,8 +130,6 @@ def fold(name: bytes) -> bytes:
 
 class Names:
     """Looks up the meaning of names and caches the results, within limits."""
-
-    __slots__ = ("_of_fold", "_prefixes", "known")
 
     def __init__(
         self,

@@ -7,11 +7,14 @@ not used again.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from email.utils import formatdate
 from typing import Final
 
 import msgspec
 
 from gateway.core.http.cookies import may_set_cookie
+from gateway.core.http.fields import Fields
 from gateway.core.http.framing import Body, ChunkedBody, CloseDelimitedBody, LengthBody, NoBody
 from gateway.core.http.heads import (
     MAX_HEAD_BYTES,
@@ -21,7 +24,7 @@ from gateway.core.http.heads import (
     tokens,
 )
 from gateway.core.http.names import HOP_BY_HOP, Meaning, response_names
-from gateway.core.http.upgrade_responses import UpgradeResponseCache
+from gateway.core.http.upgrade import is_offered_deflate
 
 BAD_RESPONSE: Final = "app_bad_answer"
 STRICT_TRANSPORT: Final = "max-age=31536000"
@@ -106,8 +109,6 @@ class ResponseReader:
         frame_ancestors: The Content-Security-Policy added to every response.
         strict_transport: Whether ``Strict-Transport-Security`` is added (RFC 6797).
     """
-
-    __slots__ = ("_added", "_first", "_names", "upgrade_responses")
 
     def __init__(self, frame_ancestors: str, *, strict_transport: bool = False) -> None:
         self.upgrade_responses = UpgradeResponseCache()
@@ -254,3 +255,132 @@ def response_body(head: ResponseHead, method: bytes, client_minor: int) -> tuple
     return (
         LengthBody(fields.length) if fields.length >= 0 else CloseDelimitedBody()
     ), head.length_field
+
+
+# A 101: whether it accepts the upgrade, and the 101 that the browser gets. An app's 101 responses
+# differ only in ``Sec-WebSocket-Accept``. A head is cached without that value; the next head is
+# looked up with the value that it must have.
+
+MAX_UPGRADE_RESPONSES: Final = 256
+MAX_UPGRADE_BYTES: Final = 1024
+"""How many heads of a 101 are cached, and how long each may be."""
+
+_LINE: Final = b"HTTP/1.1 101 Switching Protocols\r\n"
+_TO_ACCEPT: Final = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Accept: "
+
+
+class UpgradeResponse(msgspec.Struct, eq=False, gc=False):
+    """The 101 that the browser gets: ``prefix``, a date if it has none, ``suffix``."""
+
+    prefix: bytes
+    suffix: bytes
+    has_date: bool
+    extensions: bytes | None
+    protocol: bytes | None
+    at: int = 0
+    """Where the accept value was cut out of the cached head."""
+
+    def write(self, accept: bytes, date: bytes) -> bytes:
+        """Return the head in canonical form, with the value *accept* and the field *date*."""
+        date_field = b"" if self.has_date else date
+        return b"".join((self.prefix, date_field, _TO_ACCEPT, accept, self.suffix))
+
+
+def read_upgrade_response(
+    head: ResponseHead, request: Fields, accept: bytes
+) -> UpgradeResponse | None:
+    """Return the parsed 101; None if it does not accept *request* (RFC 6455, section 4.1).
+
+    Args:
+        head: The head of a 101.
+        request: The fields of a valid upgrade.
+        accept: The ``Sec-WebSocket-Accept`` that it must have.
+    """
+    fields = head.fields
+    proper = (
+        head.minor == 1
+        and fields.websocket
+        and not fields.chunked
+        and fields.length <= 0
+        and fields.socket_accept == accept
+    )
+    lines = [b"\r\n"]
+    if fields.socket_extensions is not None:
+        lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % fields.socket_extensions)
+    if fields.socket_protocol is not None:
+        lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % fields.socket_protocol)
+    response = UpgradeResponse(
+        prefix=_LINE + fields.end_to_end,
+        suffix=b"".join((*lines, b"\r\n")),
+        has_date=fields.has_date,
+        extensions=fields.socket_extensions,
+        protocol=fields.socket_protocol,
+    )
+    return response if proper and _was_offered(response, request) else None
+
+
+class UpgradeResponseCache:
+    """Caches the heads of 101 responses, within limits; the oldest is evicted first."""
+
+    def __init__(self) -> None:
+        self._known: dict[bytes, UpgradeResponse] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(
+        self, data: bytes, request: Fields, accept: bytes
+    ) -> tuple[UpgradeResponse, int] | None:
+        """Return the cached response to the head at the start of *data*, and where the head ends.
+
+        None if no cached head differs in *accept* alone, or if the app selected what *request* did
+        not offer.
+        """
+        end = data.find(b"\r\n\r\n", 0, MAX_UPGRADE_BYTES) + 4
+        at = data.find(accept, 0, end)
+        if at < 0:
+            return None
+        response = self._known.get(data[:at] + data[at + len(accept) : end])
+        if response is None or response.at != at or not _was_offered(response, request):
+            return None
+        return response, end
+
+    def put(self, raw: bytes, response: UpgradeResponse, accept: bytes) -> None:
+        """Cache *response*, which was parsed from the head *raw* with the value *accept*."""
+        if len(raw) > MAX_UPGRADE_BYTES or raw.count(accept) != 1:
+            return
+        if len(self._known) >= MAX_UPGRADE_RESPONSES:
+            del self._known[next(iter(self._known))]
+        response.at = raw.find(accept)
+        self._known[raw.replace(accept, b"")] = response
+
+
+def _was_offered(response: UpgradeResponse, request: Fields) -> bool:
+    """Return whether *request* offered the extension and the subprotocol that the app selected."""
+    if not is_offered_deflate(response.extensions, offered=request.socket_extensions):
+        return False
+    if response.protocol is None:
+        return True
+    offered = (request.socket_protocols or b"").split(b",")
+    return response.protocol in [protocol.strip(b" \t") for protocol in offered]
+
+
+class HttpDate:
+    """Makes the ``Date`` field (RFC 9110, section 6.6.1), once a second.
+
+    Args:
+        wall: Returns unix seconds.
+    """
+
+    def __init__(self, wall: Callable[[], float]) -> None:
+        self._wall = wall
+        self._second = -1
+        self._field = b""
+
+    def field(self) -> bytes:
+        """Return the whole field, with its CRLF."""
+        second = int(self._wall())
+        if second != self._second:
+            self._second = second
+            self._field = b"Date: %b\r\n" % formatdate(second, usegmt=True).encode("ascii")
+        return self._field

@@ -4,43 +4,21 @@ from __future__ import annotations
 
 import binascii
 import hashlib
-import re
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-if TYPE_CHECKING:
-    from gateway.core.http.fields import Fields
-    from gateway.core.http.heads import StartLine
+from gateway.core.http.fields import MAX_OFFERS, Fields
+from gateway.core.http.heads import StartLine
 
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_KEY = re.compile(rb"[A-Za-z0-9+/]{22}==")
-"""Sixteen bytes in base64 (RFC 6455, section 4.1)."""
 _TO_KEY: Final = (
     b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
 )
 _PERMESSAGE_DEFLATE: Final = b"permessage-deflate"
-MAX_OFFERS: Final = 32
-"""Extensions, or subprotocols, of one upgrade: each is examined, and no client has so many."""
 
 
 def is_valid_upgrade(start: StartLine, fields: Fields) -> bool:
     """Return whether a request for a WebSocket is a valid upgrade."""
     return fields.valid_upgrade and start.method == b"GET" and start.minor == 1
-
-
-def has_valid_upgrade_fields(fields: Fields) -> bool:
-    """Return whether *fields* are those of a valid upgrade.
-
-    Framing and ``Connection`` must have been read.
-    """
-    return (
-        not fields.chunked
-        and fields.length <= 0
-        and fields.upgrade_nominated
-        and fields.socket_version == b"13"
-        and _KEY.fullmatch(fields.socket_key or b"") is not None
-        and (fields.socket_extensions or b"").count(b",") < MAX_OFFERS
-        and (fields.socket_protocols or b"").count(b",") < MAX_OFFERS
-    )
 
 
 def accept_value(key: bytes) -> bytes:

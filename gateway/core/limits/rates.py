@@ -27,16 +27,6 @@ class Rate:
             client with many addresses cannot fill memory.
     """
 
-    __slots__ = (
-        "_clock",
-        "_current",
-        "_interval",
-        "_most_keys",
-        "_previous",
-        "_rotated_at",
-        "_seconds",
-    )
-
     def __init__(
         self,
         limit: int,
@@ -119,8 +109,6 @@ class RefusalRate:
     An address over the limit gets 429 instead, and its connection is closed. Admitted requests are
     neither counted nor refused. *per_second* is the sustained rate; 0 for unlimited.
     """
-
-    __slots__ = ("_rate",)
 
     def __init__(self, per_second: int, *, clock: Callable[[], float]) -> None:
         self._rate = Rate(per_second * BURST_SECONDS, float(BURST_SECONDS), clock=clock)

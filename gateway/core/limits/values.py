@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Final
 
 
@@ -157,16 +156,14 @@ NUMBERS: Final = frozenset(
     }
 )
 """Limits that are settings: integers, 0 for unlimited."""
-SECONDS: Final[Mapping[str, float]] = MappingProxyType(
-    {
-        "head_seconds": 0.1,
-        "idle_seconds": 0.1,
-        "dial_seconds": 0.1,
-        "app_head_seconds": 1.0,
-        "slow_body_seconds": 1.0,
-        "write_stall_seconds": 1.0,
-        "app_write_stall_seconds": 1.0,
-        "web_ping_seconds": 0.0,
-    }
-)
+SECONDS: Final[Mapping[str, float]] = {
+    "head_seconds": 0.1,
+    "idle_seconds": 0.1,
+    "dial_seconds": 0.1,
+    "app_head_seconds": 1.0,
+    "slow_body_seconds": 1.0,
+    "write_stall_seconds": 1.0,
+    "app_write_stall_seconds": 1.0,
+    "web_ping_seconds": 0.0,
+}
 """Limits that are settings, in seconds, each with its minimum."""

@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gateway.core.limits.values import Limits
 from gateway.relay.ending.hangups import Hangups
 from gateway.relay.ending.kernel import is_tls, keep_alive, limit_orphan, unacknowledged
 from gateway.relay.ending.stalls import StallWatch
 from gateway.relay.transports import pause_reading, reset
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from gateway.core.limits.values import Limits
-
 
 ABORTED_AT_ONCE: Final = 50
 """Connections aborted in one turn of the loop: they take half a millisecond."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any, Final, assert_never
+from typing import Any, Final, assert_never
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from gateway.core.access.decision import (
     OPEN_PATH,
     OWN_PREFIX,
     SIGN_OUT_PATH,
+    Access,
     Decision,
     Forward,
     OpenBridge,
@@ -32,6 +33,7 @@ from gateway.core.access.opening import OpeningRefused
 from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.downstream.end_notice import make_notice, notice_starts_at, shows_notice
+from gateway.core.http.fields import Fields
 from gateway.core.http.framing import request_body
 from gateway.core.http.headers import (
     ForwardedInfo,
@@ -40,20 +42,14 @@ from gateway.core.http.headers import (
     page_head,
     upstream_head,
 )
+from gateway.core.http.heads import StartLine
 from gateway.core.limits.overload import Step
-from gateway.relay.context import UpgradeRequest
+from gateway.relay.context import Context, UpgradeRequest
+from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.http.page_connection import PageConnection
 from gateway.relay.transports import resume_reading
-
-if TYPE_CHECKING:
-    from gateway.core.access.decision import Access
-    from gateway.core.http.fields import Fields
-    from gateway.core.http.heads import StartLine
-    from gateway.relay.context import Context
-    from gateway.relay.http.downstream import DownstreamConnection
-    from shared.routes.table import RouteTable
-    from shared.tokens import SessionClaims
-
+from shared.routes.table import RouteTable
+from shared.tokens import SessionClaims
 
 _REFUSING: Final = Step.REQUESTS
 _SAFE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
@@ -64,8 +60,6 @@ itself. A user who opens a session again uses a token, which is marked as used b
 
 class Admission:
     """Admits the requests of all connections of a data path."""
-
-    __slots__ = ("_access", "_context", "_parts")
 
     def __init__(self, context: Context, access: Access) -> None:
         self._context = context

@@ -5,32 +5,28 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, TypeAlias
+from typing import Final, TypeAlias
 
-from gateway.core.access.access_right import UNCOUNTED
-from gateway.core.access.refusals import CLOSE_DRAINING, write_response
+from gateway.core.access.access_right import UNCOUNTED, AccessRight, EndReason
+from gateway.core.access.refusals import CLOSE_DRAINING, Refusal, write_response
+from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.downstream.end_notice import make_notice_cookie
 from gateway.core.downstream.phases import Event, Phase, transitions
 from gateway.core.http.accept import languages_in
+from gateway.core.http.fields import Fields
+from gateway.core.http.heads import StartLine
+from gateway.core.http.oversize import OversizedHead
 from gateway.core.limits.addresses import client_address, is_within, limit_key
 from gateway.core.limits.connection_quota import ACCEPTED, ARRIVAL_SECONDS, Verdict
 from gateway.core.limits.rates import COUNTED
+from gateway.relay.background_tasks import Cancellable
+from gateway.relay.context import Context
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.http.relaying import RelayingConnection
 from gateway.relay.transports import owns_transport, pause_reading, reset, resume_reading
 from gateway.relay.tunnel import Tunnel
 from gateway.relay.turns import SMALL_READ
 from gateway.relay.wheel import TICK_SECONDS
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight, EndReason
-    from gateway.core.access.refusals import Refusal
-    from gateway.core.downstream.cached_decision import CachedDecision
-    from gateway.core.http.fields import Fields
-    from gateway.core.http.heads import StartLine
-    from gateway.core.http.oversize import OversizedHead
-    from gateway.relay.background_tasks import Cancellable
-    from gateway.relay.context import Context
 
 Admit: TypeAlias = "Callable[[DownstreamConnection, StartLine, Fields], None]"
 """Relays or refuses a request: :meth:`gateway.relay.http.admission.Admission.admit`."""

@@ -6,19 +6,16 @@ import asyncio
 import fcntl
 import struct
 import termios
-from typing import TYPE_CHECKING
 
+from gateway.core.access.access_right import ActivityCounter
 from gateway.core.downstream.connection import Connection
 from gateway.core.http.framing import Body, LengthBody
+from gateway.relay.context import Context
 from gateway.relay.ending.kernel import descriptor_of, is_tls
 from gateway.relay.http.pipes import Pipes
 from gateway.relay.http.readiness import Readiness
 from gateway.relay.http.splice import Splice
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import ActivityCounter
-    from gateway.relay.context import Context
-    from gateway.relay.http.upstream import UpstreamConnection
+from gateway.relay.http.upstream import UpstreamConnection
 
 
 class SplicingConnection(Connection):

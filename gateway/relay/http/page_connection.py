@@ -9,19 +9,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from gateway.core.access.access_right import AccessRight, EndReason
+from gateway.core.access.decision import ServePage
 from gateway.core.access.refusals import CLOSE_DRAINING, CLOSE_SERVICE_RESTART
 from gateway.core.http.framing import Body, FramingError
 from gateway.core.limits.connection_quota import ARRIVAL_SECONDS
+from gateway.relay.context import Context
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight, EndReason
-    from gateway.core.access.decision import ServePage
-    from gateway.relay.context import Context
 
 EXTRA_INFO: Final = "fumarole"
 """``request.transport.get_extra_info(EXTRA_INFO)`` returns the decision on a request: a

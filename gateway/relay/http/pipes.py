@@ -38,8 +38,6 @@ class Pipes:
         descriptors: The descriptor limit; None for that of the process. A reserve is left.
     """
 
-    __slots__ = ("_ceiling", "_kept", "_most", "_size", "_unused", "open")
-
     possible: Final = hasattr(os, "splice")
 
     def __init__(self, *, size: int, most: int, descriptors: int | None = None) -> None:

@@ -26,8 +26,6 @@ class Readiness:
         loop: The loop that runs the callbacks.
     """
 
-    __slots__ = ("_closed", "_epoll", "_loop", "_readers", "_writers")
-
     possible: Final = hasattr(select, "epoll")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -5,21 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 from functools import partial
-from typing import TYPE_CHECKING
 
 from gateway.core.access.access_right import UNCOUNTED
-from gateway.core.access.refusals import REFUSALS, subject_of
+from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
+from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.http.request_reader import RequestReader
+from gateway.relay.background_tasks import Cancellable
+from gateway.relay.context import Context
 from gateway.relay.dial import DialFailed, to_dial_failed
-from gateway.relay.http.large_bodies import SplicingConnection
+from gateway.relay.http.large_bodies import Download, SplicingConnection, Upload
 from gateway.relay.http.upstream import UpstreamConnection
-
-if TYPE_CHECKING:
-    from gateway.core.access.refusals import Refusal
-    from gateway.core.downstream.cached_decision import CachedDecision
-    from gateway.relay.background_tasks import Cancellable
-    from gateway.relay.context import Context
-    from gateway.relay.http.large_bodies import Download, Upload
 
 log = logging.getLogger(__name__)
 

@@ -11,16 +11,13 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping
 from enum import IntEnum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from gateway.core.http.framing import LengthBody
+from gateway.relay.context import Context
 from gateway.relay.ending.kernel import descriptor_of
+from gateway.relay.http.pipes import Pipe
 from gateway.relay.transports import pause_reading
-
-if TYPE_CHECKING:
-    from gateway.core.http.framing import LengthBody
-    from gateway.relay.context import Context
-    from gateway.relay.http.pipes import Pipe
 
 _ROUNDS: Final = 4
 """Full pipes moved in one turn of the loop: about a quarter of a millisecond."""
@@ -58,19 +55,17 @@ class SpliceEvent(IntEnum):
 
 S, E = SpliceState, SpliceEvent
 
-NEXT: Final[Mapping[tuple[SpliceState, SpliceEvent], SpliceState]] = MappingProxyType(
-    {
-        (S.DRAINING, E.DRAINED): S.FLOWING,
-        (S.DRAINING, E.LOST): S.OVER,
-        (S.FLOWING, E.BLOCKED): S.BLOCKED,
-        (S.FLOWING, E.PASSED): S.OVER,
-        (S.FLOWING, E.HANDED_BACK): S.OVER,
-        (S.FLOWING, E.LOST): S.OVER,
-        (S.BLOCKED, E.UNBLOCKED): S.FLOWING,
-        (S.BLOCKED, E.PASSED): S.OVER,
-        (S.BLOCKED, E.LOST): S.OVER,
-    }
-)
+NEXT: Final[Mapping[tuple[SpliceState, SpliceEvent], SpliceState]] = {
+    (S.DRAINING, E.DRAINED): S.FLOWING,
+    (S.DRAINING, E.LOST): S.OVER,
+    (S.FLOWING, E.BLOCKED): S.BLOCKED,
+    (S.FLOWING, E.PASSED): S.OVER,
+    (S.FLOWING, E.HANDED_BACK): S.OVER,
+    (S.FLOWING, E.LOST): S.OVER,
+    (S.BLOCKED, E.UNBLOCKED): S.FLOWING,
+    (S.BLOCKED, E.PASSED): S.OVER,
+    (S.BLOCKED, E.LOST): S.OVER,
+}
 """The only source of state changes; an event that a state does not list is a bug of the gateway and
 raises KeyError."""
 

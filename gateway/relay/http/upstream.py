@@ -11,23 +11,19 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field
 from enum import IntEnum
-from types import MappingProxyType
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from gateway.core.access.access_right import check_access
+from gateway.core.access.access_right import AccessRight, check_access
+from gateway.core.downstream.connection import Connection
+from gateway.core.http.response_heads import ResponseHead
+from gateway.core.limits.values import Limits
+from gateway.relay.ending.closer import Closer, DeferredAborts
 from gateway.relay.ending.kernel import is_tls
 from gateway.relay.transports import owns_transport, pause_reading, resume_reading
 from gateway.relay.turns import SMALL_READ, Turns
-
-if TYPE_CHECKING:
-    from gateway.core.access.access_right import AccessRight
-    from gateway.core.downstream.connection import Connection
-    from gateway.core.http.response_heads import ResponseHead
-    from gateway.core.limits.values import Limits
-    from gateway.relay.ending.closer import Closer, DeferredAborts
-    from gateway.relay.wheel import TimerWheel
-    from shared.routes.route import Target
-    from shared.routes.table import RouteTable
+from gateway.relay.wheel import TimerWheel
+from shared.routes.route import Target
+from shared.routes.table import RouteTable
 
 _PIECE: Final = 65536
 
@@ -59,16 +55,14 @@ class UpstreamEvent(IntEnum):
 
 S, E = UpstreamState, UpstreamEvent
 
-NEXT: Final[Mapping[tuple[UpstreamState, UpstreamEvent], UpstreamState]] = MappingProxyType(
-    {
-        (S.IDLE, E.TAKEN): S.BUSY,
-        (S.IDLE, E.LOST): S.CLOSED,  # closed by the app, unsolicited bytes, age, another target
-        (S.BUSY, E.RETURNED): S.IDLE,
-        (S.BUSY, E.SWITCHED): S.SPLICED,
-        (S.BUSY, E.LOST): S.CLOSED,
-        (S.SPLICED, E.LOST): S.CLOSED,
-    }
-)
+NEXT: Final[Mapping[tuple[UpstreamState, UpstreamEvent], UpstreamState]] = {
+    (S.IDLE, E.TAKEN): S.BUSY,
+    (S.IDLE, E.LOST): S.CLOSED,  # closed by the app, unsolicited bytes, age, another target
+    (S.BUSY, E.RETURNED): S.IDLE,
+    (S.BUSY, E.SWITCHED): S.SPLICED,
+    (S.BUSY, E.LOST): S.CLOSED,
+    (S.SPLICED, E.LOST): S.CLOSED,
+}
 """The only source of state changes; an event that a state does not list is a bug of the gateway and
 raises KeyError."""
 _TAKEN, _RETURNED, _SWITCHED = E.TAKEN, E.RETURNED, E.SWITCHED

@@ -11,9 +11,8 @@ from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import StartLine
-from gateway.core.http.http_date import HttpDate
 from gateway.core.http.request_reader import RequestReader
-from gateway.core.http.response_heads import ResponseHead, ResponseReader
+from gateway.core.http.response_heads import HttpDate, ResponseHead, ResponseReader
 from gateway.core.limits.values import Limits
 
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 from email.utils import parsedate_to_datetime
 
-from gateway.core.http.http_date import HttpDate
+from gateway.core.http.response_heads import HttpDate
 
 
 def test_the_date_field_has_imf_fixdate_form() -> None:

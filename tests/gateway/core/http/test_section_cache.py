@@ -7,11 +7,11 @@ from msgspec.structs import asdict
 
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import HeadRefused
-from gateway.core.http.request_reader import RequestReader
-from gateway.core.http.section_cache import (
-    MAX_BYTES,
+from gateway.core.http.request_reader import (
     MAX_FIELDS_OF_SECTION,
+    MAX_SECTION_BYTES,
     MAX_SECTIONS,
+    RequestReader,
     SectionCache,
 )
 
@@ -88,7 +88,7 @@ def test_a_first_head_is_parsed_alike_after_any_other_connections(
     [
         b"Fumarole-Token: t",
         b"Authorization: Bearer t",
-        b"X: " + b"x" * MAX_BYTES,
+        b"X: " + b"x" * MAX_SECTION_BYTES,
         b"\r\n".join([b"X: x"] * MAX_FIELDS_OF_SECTION),
     ],
 )

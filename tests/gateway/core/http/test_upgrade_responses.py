@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.heads import HeadRefused
-from gateway.core.http.response_heads import ResponseReader
-from gateway.core.http.upgrade import accept_value
-from gateway.core.http.upgrade_responses import (
-    MAX_BYTES,
-    MAX_RESPONSES,
+from gateway.core.http.response_heads import (
+    MAX_UPGRADE_BYTES,
+    MAX_UPGRADE_RESPONSES,
+    ResponseReader,
     UpgradeResponseCache,
     read_upgrade_response,
 )
+from gateway.core.http.upgrade import accept_value
 
 READER = ResponseReader("frame-ancestors 'self'")
 KEYS = ("dGhlIHNhbXBsZSBub25jZQ==", "AAAAAAAAAAAAAAAAAAAAAA==")
@@ -130,10 +130,10 @@ def test_a_101_is_parsed_alike_after_any_other(
 
 def test_the_cache_of_101_heads_is_bounded_and_holds_no_long_head() -> None:
     known, proof = UpgradeResponseCache(), b"Sec-WebSocket-Accept: " + PROOFS[0]
-    heads = [raw(*PROPER, proof, b"X: %d" % number) for number in range(MAX_RESPONSES + 1)]
-    for head in (*heads, raw(*PROPER, proof, b"X: " + b"x" * MAX_BYTES)):
+    heads = [raw(*PROPER, proof, b"X: %d" % number) for number in range(MAX_UPGRADE_RESPONSES + 1)]
+    for head in (*heads, raw(*PROPER, proof, b"X: " + b"x" * MAX_UPGRADE_BYTES)):
         assert remembering(known, head, asked()) is not None
-    assert len(known) == MAX_RESPONSES
+    assert len(known) == MAX_UPGRADE_RESPONSES
     assert known.get(heads[0], asked(), PROOFS[0]) is None
     assert known.get(heads[1], asked(), PROOFS[0]) is not None
     assert known.get(heads[1][:-1], asked(), PROOFS[0]) is None, "it is not complete"
