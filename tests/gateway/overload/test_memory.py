@@ -61,7 +61,7 @@ def test_the_least_limit_that_can_be_read_counts(
     assert memory_limit(system(tmp_path, files)) == limit
 
 
-def test_this_very_system_can_be_asked() -> None:
+def test_the_memory_of_this_system_can_be_read() -> None:
     limit = memory_limit()
     assert limit is None or limit > 16 * MIB
 
@@ -73,13 +73,13 @@ def test_this_very_system_can_be_asked() -> None:
         (100 * MIB, 4, 512 * MIB, 100 * MIB), (0, 1, 512 * MIB, 0),
     ],
 )  # fmt: skip
-def test_a_worker_has_its_share_or_what_was_set(
+def test_a_workers_bound_is_its_share_or_the_setting(
     setting: int | None, workers: int, limit: int | None, bound: int
 ) -> None:
     assert worker_bound(setting, workers=workers, limit=limit) == bound
 
 
-def test_resident_memory_grows_with_what_is_held() -> None:
+def test_resident_memory_grows_with_allocations() -> None:
     memory = ResidentMemory()
     before = memory.read()
     # Mapped anew: what earlier tests have freed may be handed out again without growing.
@@ -95,7 +95,7 @@ def test_resident_memory_grows_with_what_is_held() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "x y z", "7"])
-def test_where_it_cannot_be_read_nothing_is_known(tmp_path: Path, text: str | None) -> None:
+def test_unreadable_resident_memory_is_unknown(tmp_path: Path, text: str | None) -> None:
     if text is not None:
         system(tmp_path, {"proc/self/statm": text})
     memory = ResidentMemory(tmp_path)

@@ -44,7 +44,7 @@ class Machine:
         return self.overload.step
 
 
-def test_idle_connections_are_closed_from_their_step_on_again_and_again() -> None:
+def test_idle_connections_are_closed_repeatedly_from_their_step_on() -> None:
     machine = Machine()
     assert machine.look(85) is Step.UNAUTHENTICATED
     assert machine.data_path == 0
@@ -55,7 +55,7 @@ def test_idle_connections_are_closed_from_their_step_on_again_and_again() -> Non
     assert machine.data_path == 2
 
 
-def test_free_memory_is_given_back_now_and_then_while_load_is_shed() -> None:
+def test_free_memory_is_returned_periodically_while_load_is_shed() -> None:
     machine = Machine()
     machine.look(10)
     assert not machine.watch.claim_trim(0.0)
@@ -64,7 +64,7 @@ def test_free_memory_is_given_back_now_and_then_while_load_is_shed() -> None:
     assert trims == [0, 10, 20]
 
 
-def test_free_memory_is_given_back_once_many_connections_have_ended() -> None:
+def test_free_memory_is_returned_after_many_connections_ended() -> None:
     machine = Machine(bound=0)
 
     def trims_with(count: int, now: float) -> bool:
@@ -96,7 +96,7 @@ def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     assert "unauthenticated" in caplog.records[0].message
 
 
-async def test_without_a_bound_or_a_measure_no_load_is_shed(
+async def test_without_a_bound_or_a_measurement_no_load_is_shed(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     unbounded, blind = Machine(bound=0), Machine()
@@ -119,7 +119,7 @@ async def test_without_a_bound_or_a_measure_no_load_is_shed(
     assert "cannot be read" in caplog.records[0].message
 
 
-async def test_it_looks_until_it_is_cancelled() -> None:
+async def test_memory_is_watched_until_cancellation() -> None:
     machine = Machine()
     machine.used = 96
     task = asyncio.create_task(machine.watch.run())
@@ -131,7 +131,7 @@ async def test_it_looks_until_it_is_cancelled() -> None:
         await task
 
 
-def test_metrics_say_how_far() -> None:
+def test_metrics_export_step_and_memory() -> None:
     machine = Machine()
     machine.look(89)
     samples = {
@@ -152,7 +152,7 @@ def resident() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
 
 
-def test_the_c_library_gives_free_memory_back_when_it_is_asked() -> None:
+def test_malloc_trim_returns_free_memory() -> None:
     library, size = ctypes.CDLL(None), 64 << 10
     library.malloc.restype = ctypes.c_void_p
     blocks = [ctypes.c_void_p(library.malloc(size)) for _ in range(800)]

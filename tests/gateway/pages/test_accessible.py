@@ -25,7 +25,7 @@ def cases() -> list[object]:
 
 @pytest.mark.skipif(not AXE.exists(), reason="needs axe-core: make install")
 @pytest.mark.parametrize("state", cases())
-async def test_a_page_can_be_read_and_used_by_everybody(
+async def test_every_page_passes_the_accessibility_checks(
     world: World,
     person: Person,
     state: State,
@@ -45,7 +45,7 @@ async def test_a_page_can_be_read_and_used_by_everybody(
         ("terminal", ".xterm-helper-textarea", "Paste", "Menu"),
     ],
 )
-async def test_keys_alone_reach_whatever_can_be_pressed(
+async def test_every_control_is_reachable_by_keyboard(
     world: World,
     person: Person,
     name: str,
@@ -91,7 +91,7 @@ COLOUR_OF = """([selector, pseudo]) =>
     ],
     ids=["pressed", "connected", "progress"],
 )
-async def test_what_a_colour_says_is_seen_in_forced_colours(
+async def test_states_shown_by_colour_are_visible_in_forced_colours(
     world: World, person: Person, name: str, selector: str, pseudo: str | None, beside: str
 ) -> None:
     state = next(one for one in STATES if one.name == name)
@@ -102,7 +102,7 @@ async def test_what_a_colour_says_is_seen_in_forced_colours(
         assert colour != await page.evaluate(COLOUR_OF, [beside, None])
 
 
-async def test_a_narrow_bar_of_a_desktop_without_a_connection_begins_with_a_tool(
+async def test_a_narrow_bar_of_a_disconnected_desktop_begins_with_a_tool(
     world: World, person: Person
 ) -> None:
     state = next(one for one in STATES if one.name == "desktop-password")

@@ -24,13 +24,13 @@ def test_a_missing_build_says_how_to_make_it(tmp_path: Path) -> None:
     assert "make install" in refused.value.problems[0]
 
 
-def test_half_a_build_is_none(tmp_path: Path) -> None:
+def test_an_incomplete_build_is_refused(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"open.js": "open.ABC.js"}))
     with pytest.raises(SettingsError):
         load_assets(tmp_path)
 
 
-def test_files_are_found_by_their_hashed_names_only(tmp_path: Path) -> None:
+def test_assets_are_found_only_by_their_hashed_names(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text(json.dumps({"open.js": "open.ABC.js"}))
     (tmp_path / "open.ABC.js").write_text("1")
     assets = load_assets(tmp_path)
@@ -43,7 +43,7 @@ def test_files_are_found_by_their_hashed_names_only(tmp_path: Path) -> None:
         assert assets.find(other) is None
 
 
-async def test_files_are_served_for_good_on_every_sessions_host(world: World) -> None:
+async def test_assets_are_served_as_immutable_on_every_session_host(world: World) -> None:
     name = load_assets().url("pages.css")
     ended = await world.publish()
     await world.remove(ended)
@@ -58,7 +58,7 @@ async def test_files_are_served_for_good_on_every_sessions_host(world: World) ->
         assert (head.status, head.headers["content-length"]) == (200, str(len(answer.body)))
 
 
-async def test_a_script_is_sent_compressed_to_who_takes_that(world: World) -> None:
+async def test_a_script_is_compressed_for_clients_that_accept_it(world: World) -> None:
     sid, name = await world.publish(), load_assets().url("terminal.js")
     plain = await world.gateway.ask(sid, "GET", name)
     assert "content-encoding" not in plain.headers
@@ -100,7 +100,7 @@ def hash_of(text: str) -> str:
 
 
 @pytest.mark.parametrize("refusal", REFUSALS.values(), ids=lambda refusal: refusal.code)
-def test_what_stands_inside_is_what_the_policy_names(refusal: Refusal) -> None:
+def test_inline_code_matches_the_hashes_of_the_policy(refusal: Refusal) -> None:
     errors = PageErrors(Inside(load_assets()), frame_ancestors="frame-ancestors 'self'", home=None)
     page = errors.render(refusal, b"text/html")
     text, policy = page.body.decode(), dict(page.fields)["Content-Security-Policy"]

@@ -90,7 +90,7 @@ COPY = """() => {
 
 
 @pytest.mark.parametrize("way", ["button", PASTE, DROP], ids=["button", "keys", "drop"])
-async def test_a_text_cannot_leave_the_paste_that_it_is(
+async def test_pasted_text_cannot_end_the_bracketed_paste(
     world: World, person: Person, way: str
 ) -> None:
     hostile = f"a\x1b[2\x1b[201~01~{END}\x9b201~\x07b\tc\r\nrm -rf ~\x00\x7f\x85"
@@ -104,7 +104,7 @@ async def test_a_text_cannot_leave_the_paste_that_it_is(
         assert sent == b"\x1b[200~ab\tc\rrm -rf ~\x1b[201~"
 
 
-async def test_several_lines_are_asked_about_where_a_shell_would_run_them(
+async def test_a_multi_line_paste_is_confirmed_if_a_shell_would_run_it(
     world: World, person: Person
 ) -> None:
     question = person.page.get_by_role("dialog")
@@ -124,7 +124,7 @@ async def test_several_lines_are_asked_about_where_a_shell_would_run_them(
     ("clipboard", "pastes", "copies"),
     [("both", True, True), ("in", True, False), ("out", False, True), ("none", False, False)],
 )
-async def test_a_terminal_keeps_to_its_policy(
+async def test_a_terminal_obeys_its_clipboard_policy(
     world: World, person: Person, clipboard: str, pastes: bool, copies: bool
 ) -> None:
     async with terminal(world, person, clipboard=clipboard) as hub:
@@ -158,7 +158,7 @@ async def test_a_program_in_the_shell_cannot_write_the_clipboard(
         assert await clipboard_of(person) == "mine"
 
 
-async def test_colours_and_what_is_selected_are_seen(world: World, person: Person) -> None:
+async def test_colours_and_selection_are_visible(world: World, person: Person) -> None:
     async with terminal(world, person, says=b"\x1b[38;2;1;2;3mpainted\x1b[0m "):
         painted = person.page.locator(".xterm-rows span", has_text="painted")
         await expect(painted).to_have_css("color", "rgb(1, 2, 3)")
@@ -196,7 +196,7 @@ async def desktop(text: bytes) -> AsyncIterator[tuple[int, list[bytes]]]:
         yield port, received
 
 
-async def test_a_desktops_text_reaches_the_clipboard_by_a_click_alone(
+async def test_desktop_text_reaches_the_clipboard_only_by_a_click(
     world: World, person: Person
 ) -> None:
     async with desktop(b"rm -rf ~") as (port, _):
@@ -219,7 +219,7 @@ async def test_a_desktops_text_reaches_the_clipboard_by_a_click_alone(
     ("clipboard", "copies", "pastes"),
     [("in", False, True), ("out", True, False), ("none", False, False)],
 )
-async def test_a_desktop_keeps_to_its_policy(
+async def test_a_desktop_obeys_its_clipboard_policy(
     world: World, person: Person, clipboard: str, copies: bool, pastes: bool
 ) -> None:
     async with desktop(b"secret") as (port, received):
@@ -269,7 +269,9 @@ async def shake_hands(socket: ClientConnection) -> bytes:
 
 
 @pytest.mark.needs("xvnc")
-async def test_a_real_desktop_is_measured_rightly(world: World, person: Person) -> None:
+async def test_messages_of_a_real_desktop_are_measured_correctly(
+    world: World, person: Person
+) -> None:
     async with real_desktop() as port:
         sid = await world.publish(kind="vnc", port=port, clipboard="none")
         await person.follow_link(sid, kind="vnc")

@@ -41,7 +41,7 @@ async def desktop(folder: Path, *options: str) -> AsyncIterator[int]:
 
 
 @pytest.mark.parametrize("mode", ["control", "view"])
-async def test_a_desktop_asks_for_its_password_and_says_when_it_was_wrong(
+async def test_a_desktop_asks_for_its_password_and_reports_a_wrong_one(
     world: World,
     person: Person,
     tmp_path: Path,
@@ -79,7 +79,7 @@ async def test_a_desktop_asks_for_its_password_and_says_when_it_was_wrong(
         await expect(field).to_be_hidden()
 
 
-async def test_a_desktop_that_refuses_everybody_says_why(
+async def test_a_desktop_that_refuses_all_clients_shows_its_reason(
     world: World,
     person: Person,
     tmp_path: Path,

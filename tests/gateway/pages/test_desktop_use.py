@@ -66,7 +66,7 @@ async def until_it_fits(page: Page, screen: Screen) -> None:
 
 
 @pytest.mark.parametrize("language", [texts.language for texts in LANGUAGES])
-async def test_the_bar_is_one_line_and_stays_as_high_when_the_way_was_measured(
+async def test_the_bar_keeps_its_height_when_the_latency_is_shown(
     world: World, person: Person, language: str
 ) -> None:
     page = person.page
@@ -88,7 +88,7 @@ async def test_the_bar_is_one_line_and_stays_as_high_when_the_way_was_measured(
 
 
 @pytest.mark.needs("xvnc")
-async def test_a_desktop_takes_the_windows_size_and_what_is_typed_after_the_first_click(
+async def test_a_desktop_adopts_the_window_size_and_accepts_keys_after_the_first_click(
     world: World, person: Person
 ) -> None:
     page = person.page
@@ -134,7 +134,7 @@ async def test_a_desktop_takes_the_windows_size_and_what_is_typed_after_the_firs
 
 @pytest.mark.needs("xvnc")
 @pytest.mark.parametrize("clipboard", ["both", "in", "out"])
-async def test_every_character_crosses_the_clipboard_the_way_that_it_may(
+async def test_every_character_crosses_the_clipboard_in_allowed_directions(
     world: World, person: Person, clipboard: str
 ) -> None:
     page = person.page
@@ -172,7 +172,7 @@ def keys_of(received: list[bytes]) -> list[int]:
     return pressed
 
 
-async def test_a_touch_keyboard_types_and_a_slow_network_gets_less(
+async def test_a_touch_keyboard_types_and_a_slow_network_lowers_the_quality(
     world: World, browser: Browser, person: Person
 ) -> None:
     async with desktop(b"") as (port, received):

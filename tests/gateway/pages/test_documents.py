@@ -77,7 +77,7 @@ def pages(documents: Documents, texts: Texts = ENGLISH) -> list[str]:
     ]
 
 
-def test_pages_are_well_formed_and_hold_nothing_inline(documents: Documents) -> None:
+def test_pages_are_well_formed_without_inline_code(documents: Documents) -> None:
     for page in pages(documents):
         reader = Reader()
         reader.feed(page)
@@ -90,13 +90,13 @@ def test_pages_are_well_formed_and_hold_nothing_inline(documents: Documents) -> 
                 assert (attributes.get(name) or "/").startswith("/")
 
 
-def test_what_comes_from_elsewhere_is_escaped(documents: Documents) -> None:
+def test_external_text_is_escaped(documents: Documents) -> None:
     for page in pages(documents):
         assert "<script>alert" not in page
         assert "&lt;script&gt;" in page
 
 
-def test_a_value_that_looks_like_a_place_is_text(documents: Documents) -> None:
+def test_a_value_that_looks_like_a_placeholder_is_text(documents: Documents) -> None:
     page = documents.card(Card(title="{say[page.brand]}", status="{nothing}"), ENGLISH)
     assert "<h1>{say[page.brand]}</h1>" in page
     assert ">{nothing}</p>" in page
@@ -110,19 +110,19 @@ def test_every_page_has_a_language_a_title_and_one_heading(documents: Documents)
             assert 'aria-live="polite"' in page
 
 
-def test_who_looks_on_is_told(documents: Documents) -> None:
+def test_view_mode_is_shown(documents: Documents) -> None:
     assert "view only" in documents.terminal(Screen(title="t", mode="view"), ENGLISH)
     assert "view only" not in documents.terminal(Screen(title="t", mode="control"), ENGLISH)
     assert "nur ansehen" in documents.desktop(Screen(title="t", mode="view"), GERMAN)
 
 
-def test_only_those_whose_keys_are_taken_are_told_of_a_way_out(documents: Documents) -> None:
+def test_only_pages_that_capture_keys_explain_how_to_leave(documents: Documents) -> None:
     for page in (documents.terminal, documents.desktop):
         assert 'id="way-out"' in page(Screen(title="t", mode="control"), ENGLISH)
         assert 'id="way-out"' not in page(Screen(title="t", mode="view"), ENGLISH)
 
 
-def test_the_policy_allows_nothing_but_our_own_origin() -> None:
+def test_the_content_security_policy_allows_only_the_own_origin() -> None:
     headers = page_headers("frame-ancestors 'self'")
     policy = headers["Content-Security-Policy"]
     assert policy.startswith("default-src 'none'; ")
@@ -133,13 +133,13 @@ def test_the_policy_allows_nothing_but_our_own_origin() -> None:
     assert headers["Cache-Control"] == "no-store"
 
 
-def test_the_page_that_posts_tokens_tells_its_own_server_where_it_is_from() -> None:
+def test_the_open_page_sends_a_referrer_to_its_own_origin_only() -> None:
     headers = page_headers("", sameorigin_referrer=True)
     assert headers["Referrer-Policy"] == "same-origin"
 
 
 @pytest.mark.parametrize(("seconds", "shown"), [(600.0, "600"), (0.0, "0"), (90.5, "90.5")])
-def test_the_bar_above_an_app_warns_as_early_as_the_gateway_is_set(
+def test_the_bar_warns_as_early_as_the_setting_says(
     documents: Documents, seconds: float, shown: str
 ) -> None:
     page = Reader()

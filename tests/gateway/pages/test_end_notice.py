@@ -23,7 +23,7 @@ def page_request(*, lasts: float = 43200, known: bool = True, **changes: object)
     )
 
 
-def test_whichever_ends_first_is_told_by_name_and_by_the_gateways_clock() -> None:
+def test_the_earliest_end_is_announced_by_the_gateways_clock() -> None:
     session = end_notice_of(page_request(expires_at=9000.5), 600, 1200.0)
     # The names are those of /.fumarole/state in docs/pages.md, and of gateway/web/src/ends.js.
     assert session == {"of": "session", "at": 9000.5, "told_from": 8400.5, "now": 1200.0}
@@ -31,6 +31,6 @@ def test_whichever_ends_first_is_told_by_name_and_by_the_gateways_clock() -> Non
     assert access == EndNotice(of="access", at=3000.0, told_from=2400.0, now=1200.0)
 
 
-def test_where_nobody_is_told_there_is_nothing_to_tell() -> None:
+def test_without_notice_setting_no_end_is_announced() -> None:
     assert end_notice_of(page_request(expires_at=9000), 0, 1200.0) is None
     assert end_notice_of(page_request(known=False), 600, 1200.0) is None

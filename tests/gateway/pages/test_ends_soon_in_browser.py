@@ -61,7 +61,7 @@ async def has_told(page: Page) -> None:
     )
 
 
-async def test_a_user_is_told_once_and_goes_on_and_no_app_is_disturbed(
+async def test_a_user_gets_one_notice_and_the_app_is_not_disturbed(
     world: World,
     person: Person,
 ) -> None:

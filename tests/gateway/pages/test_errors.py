@@ -37,7 +37,7 @@ def test_every_refusal_has_a_page_and_json(errors: PageErrors, refusal: Refusal)
     assert json.loads(told.body) == {"code": refusal.code, "message": refusal.message}
 
 
-def test_what_people_meet_has_words_of_its_own() -> None:
+def test_common_refusals_have_a_text_of_their_own() -> None:
     met = {refusal.code for refusal in REFUSALS.values() if refusal.status not in (400, 405, 501)}
     for texts in LANGUAGES:
         unnamed = {code for code in met if f"refusals.{code}.title" not in texts}
@@ -45,7 +45,9 @@ def test_what_people_meet_has_words_of_its_own() -> None:
 
 
 @pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
-def test_a_page_says_how_to_go_on_in_its_language(errors: PageErrors, texts: Texts) -> None:
+def test_an_error_page_explains_how_to_continue_in_its_language(
+    errors: PageErrors, texts: Texts
+) -> None:
     for code, refusal in REFUSALS.items():
         if f"refusals.{code}.title" not in texts:
             continue
@@ -64,7 +66,7 @@ def test_json_is_the_same_for_programs_in_every_language(errors: PageErrors) -> 
     assert dict(told.fields)["Vary"] == "Accept, Accept-Language"
 
 
-def test_what_is_worth_trying_again_tries_by_itself(errors: PageErrors) -> None:
+def test_retryable_errors_reload_automatically(errors: PageErrors) -> None:
     text = errors.render(REFUSALS["bus_lost"], HTML).body.decode()
     assert holds(text, "retry.js")
     assert f'data-retry-seconds="{REFUSALS["bus_lost"].retry_after_seconds}"' in text
@@ -72,13 +74,13 @@ def test_what_is_worth_trying_again_tries_by_itself(errors: PageErrors) -> None:
     assert not holds(errors.render(REFUSALS["token_unsure"], HTML).body.decode(), "retry.js")
 
 
-def test_an_app_that_does_not_answer_yet_is_tried_again_from_its_page(errors: PageErrors) -> None:
+def test_the_page_of_an_app_that_does_not_respond_yet_retries(errors: PageErrors) -> None:
     text = errors.render(REFUSALS["app_unreachable"], HTML).body.decode()
     assert holds(text, "retry.js")
     assert 'data-retry-seconds="1"' in text
 
 
-def test_a_starting_session_is_followed_and_says_what_its_route_says(errors: PageErrors) -> None:
+def test_a_starting_page_polls_and_shows_the_routes_message(errors: PageErrors) -> None:
     refusal = REFUSALS["session_starting"].with_message("Pulling <image>")
     text = errors.render(refusal, HTML).body.decode()
     assert holds(text, "starting.js")
@@ -86,9 +88,7 @@ def test_a_starting_session_is_followed_and_says_what_its_route_says(errors: Pag
 
 
 @pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
-def test_what_ends_soon_says_when_and_how_to_go_on_and_leaves_windows_together(
-    errors: PageErrors, texts: Texts
-) -> None:
+def test_the_end_notice_states_when_and_how_to_continue(errors: PageErrors, texts: Texts) -> None:
     status = Status(phase="ready", app="Lab <b>")
     for code in ("session_ends_soon", "access_ends_soon"):
         notice = REFUSALS[code].with_subject(Subject("s", "j1", 1, status)).with_end(7 * 3600 + 62)
@@ -104,14 +104,14 @@ def test_what_ends_soon_says_when_and_how_to_go_on_and_leaves_windows_together(
     assert "Cross-Origin-Opener-Policy" in dict(errors.render(REFUSALS["not_found"], HTML).fields)
 
 
-def test_a_new_link_is_had_where_the_issuer_is_a_site(errors: PageErrors) -> None:
+def test_a_new_link_is_offered_if_the_issuer_is_a_url(errors: PageErrors) -> None:
     assert HOME in errors.render(REFUSALS["token_spent"], HTML).body.decode()
     assert HOME not in errors.render(REFUSALS["app_unreachable"], HTML).body.decode()
     alone = PageErrors(Inside(load_assets()), frame_ancestors="", home=None)
     assert 'href="http' not in alone.render(REFUSALS["token_spent"], HTML).body.decode()
 
 
-def test_messages_without_end_are_not_remembered_without_end(errors: PageErrors) -> None:
+def test_the_cache_of_rendered_messages_is_bounded(errors: PageErrors) -> None:
     for number in range(1000):
         errors.render(REFUSALS["session_starting"].with_message(f"step {number}"), HTML)
     assert len(errors._pages) <= 256

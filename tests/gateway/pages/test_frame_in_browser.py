@@ -26,7 +26,7 @@ HOSTILE = [
 ASK_NOW = "dispatchEvent(new Event('online'))"
 
 
-async def test_a_bar_says_how_long_an_app_may_go_on_and_how_it_ended(
+async def test_the_bar_shows_the_remaining_time_and_the_reason_of_the_end(
     world: World,
     person: Person,
 ) -> None:
@@ -70,7 +70,7 @@ async def test_a_bar_says_how_long_an_app_may_go_on_and_how_it_ended(
         assert await link.get_attribute("href") == f"https://cloud.example.org/jobs/j1?from={sid}"
 
 
-async def test_an_address_shows_nothing_but_the_app_beneath_the_bar(
+async def test_the_framed_page_shows_only_the_app_below_the_bar(
     world: World,
     person: Person,
 ) -> None:
@@ -92,7 +92,7 @@ async def test_an_address_shows_nothing_but_the_app_beneath_the_bar(
         assert not any("sign-out" in url for url in asked)
 
 
-async def test_an_app_that_forbids_frames_is_left_to_itself(
+async def test_an_app_that_forbids_frames_is_shown_without_bar(
     world: World,
     person: Person,
 ) -> None:
@@ -146,7 +146,7 @@ async def test_a_page_of_another_session_cannot_frame_the_bar(
         person.complaints.clear()
 
 
-async def test_only_a_browser_that_opens_a_framed_route_is_led_to_the_bar(world: World) -> None:
+async def test_only_browser_navigations_of_framed_routes_redirect_to_the_bar(world: World) -> None:
     gateway = world.gateway
     async with web_app() as app:
         framed = await world.publish(port=app.port, frame=True)

@@ -83,7 +83,7 @@ REGISTER = """async ([script, options]) => {
     ("script", "options"),
     [("/sw.js", {}), ("/lab/sw.js", {"scope": "/"}), ("/lab/sw.js", {"scope": "/.fumarole/"})],
 )
-async def test_no_worker_of_the_app_sees_the_next_link(
+async def test_no_service_worker_of_the_app_sees_the_next_link(
     world: World, person: Person, script: str, options: dict[str, str]
 ) -> None:
     async with app_with_worker() as (port, _):
@@ -99,7 +99,7 @@ async def test_no_worker_of_the_app_sees_the_next_link(
         await expect(person.page.locator("p")).to_have_text("an app")
 
 
-async def test_a_script_that_a_page_has_cached_is_asked_for_again_as_a_worker(
+async def test_a_cached_script_is_requested_again_as_service_worker(
     world: World, person: Person
 ) -> None:
     async with app_with_worker(cached=True) as (port, heads):
@@ -113,9 +113,7 @@ async def test_a_script_that_a_page_has_cached_is_asked_for_again_as_a_worker(
         assert await person.page.evaluate(REGISTER, ["/sw.js", options]) == "TypeError"
 
 
-async def test_a_worker_in_a_folder_of_its_own_goes_on_working(
-    world: World, person: Person
-) -> None:
+async def test_a_service_worker_in_a_subfolder_keeps_working(world: World, person: Person) -> None:
     async with app_with_worker() as (port, _):
         sid = await world.publish(port=port)
         await person.follow_link(sid)
@@ -124,7 +122,7 @@ async def test_a_worker_in_a_folder_of_its_own_goes_on_working(
         assert scope == person.url(sid, "/webview/")
 
 
-async def test_a_link_that_lost_its_secret_part_says_so(world: World, person: Person) -> None:
+async def test_a_link_without_fragment_is_reported(world: World, person: Person) -> None:
     sid = await world.publish()
     await person.page.goto(person.url(sid, "/.fumarole/open"))
     await expect(person.page.get_by_role("heading")).to_have_text("This link is incomplete")
@@ -135,7 +133,9 @@ async def test_a_link_that_lost_its_secret_part_says_so(world: World, person: Pe
         await person.page.wait_for_url(person.url(sid))
 
 
-async def test_somebody_else_is_asked_about_and_can_go_on(world: World, person: Person) -> None:
+async def test_replacing_another_user_is_confirmed_and_succeeds(
+    world: World, person: Person
+) -> None:
     async with web_app() as app:
         sid = await world.publish(port=app.port)
         await person.follow_link(sid, sub="ada")
@@ -149,7 +149,7 @@ async def test_somebody_else_is_asked_about_and_can_go_on(world: World, person: 
         assert b"X-Forwarded-User: grace\r\n" in app.heads[-1]
 
 
-async def test_a_starting_session_is_followed_and_entered_without_a_click(
+async def test_a_starting_session_is_polled_and_entered_without_a_click(
     world: World, person: Person
 ) -> None:
     async with web_app() as app:
@@ -164,7 +164,7 @@ async def test_a_starting_session_is_followed_and_entered_without_a_click(
         assert person.page.url == person.url(sid, "/deep?x=1")
 
 
-async def test_a_start_shows_the_app_its_steps_and_where_it_stands_still(
+async def test_the_start_page_shows_the_steps_and_the_stalled_one(
     world: World, person: Person
 ) -> None:
     now = time.time()
@@ -194,9 +194,7 @@ async def test_a_start_shows_the_app_its_steps_and_where_it_stands_still(
     await expect(page.get_by_role("status")).to_have_text("as ever")
 
 
-async def test_a_public_link_is_entered_without_a_click_and_has_its_looks(
-    world: World, person: Person
-) -> None:
+async def test_a_public_link_is_entered_without_a_click(world: World, person: Person) -> None:
     async with web_app() as app:
         public: dict[str, Any] = {"public": True, "links": ["a-demo.apps.localhost"]}
         sid = await world.publish(port=app.port, state="starting", message="In the queue", **public)
@@ -209,7 +207,7 @@ async def test_a_public_link_is_entered_without_a_click_and_has_its_looks(
         assert any(head.startswith(b"GET /deep ") for head in app.heads)
 
 
-async def test_an_app_that_is_not_there_yet_is_entered_without_a_click(
+async def test_an_app_that_does_not_listen_yet_is_entered_without_a_click(
     world: World, person: Person
 ) -> None:
     # JupyterLab does so while it starts: its port is taken, and nothing listens.
@@ -225,7 +223,7 @@ async def test_an_app_that_is_not_there_yet_is_entered_without_a_click(
         assert person.page.url == person.url(sid, "/lab")
 
 
-async def test_a_session_that_ends_says_so_with_its_looks(world: World, person: Person) -> None:
+async def test_an_ended_session_shows_its_end_page(world: World, person: Person) -> None:
     async with web_app() as app:
         sid = await world.publish(port=app.port)
         await person.follow_link(sid)
@@ -247,9 +245,7 @@ async def test_a_session_that_ends_says_so_with_its_looks(world: World, person: 
         assert radius == "12px"
 
 
-async def test_a_terminal_types_resizes_and_says_when_it_has_ended(
-    world: World, person: Person
-) -> None:
+async def test_a_terminal_types_resizes_and_shows_its_end(world: World, person: Person) -> None:
     async with hub_of(world) as hub:
         sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
         await person.follow_link(sid, kind="terminal")
@@ -273,7 +269,7 @@ def _sizes(hub: Hub) -> list[str]:
     return [message for message in hub.received if isinstance(message, str)]
 
 
-async def test_a_terminal_comes_back_after_its_hub_did(world: World, person: Person) -> None:
+async def test_a_terminal_reconnects_after_its_hub_restarted(world: World, person: Person) -> None:
     async with hub_of(world) as first:
         sid = await world.publish(kind="terminal", port=first.port, target={"base_path": PATH})
         await person.follow_link(sid, kind="terminal")
@@ -289,7 +285,7 @@ async def test_a_terminal_comes_back_after_its_hub_did(world: World, person: Per
         await expect(person.page.locator(".notice")).to_be_hidden()
 
 
-async def test_a_terminal_that_is_revoked_says_signed_out_and_stays_away(
+async def test_a_revoked_terminal_shows_signed_out_and_does_not_reconnect(
     world: World, person: Person
 ) -> None:
     async with hub_of(world) as hub:
@@ -303,7 +299,7 @@ async def test_a_terminal_that_is_revoked_says_signed_out_and_stays_away(
         assert len(hub.headers) == attached
 
 
-async def test_a_shell_that_exits_says_how(world: World, person: Person) -> None:
+async def test_an_exited_shell_shows_its_exit_code(world: World, person: Person) -> None:
     async def talk(socket: ServerConnection) -> None:
         await socket.send('{"type":"attached","mode":"control","resumed":false}')
         await socket.recv()
@@ -317,7 +313,7 @@ async def test_a_shell_that_exits_says_how(world: World, person: Person) -> None
         await expect(person.page.get_by_text("code 3")).to_be_visible()
 
 
-async def test_who_looks_on_is_told_and_cannot_type(world: World, person: Person) -> None:
+async def test_a_viewer_sees_view_mode_and_cannot_type(world: World, person: Person) -> None:
     async with hub_of(world) as hub:
         sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
         await person.follow_link(sid, kind="terminal", mode="view")

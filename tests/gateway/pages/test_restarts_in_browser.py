@@ -40,9 +40,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
         yield await stack.enter_async_context(world_of(gateway))
 
 
-async def test_a_desktop_comes_back_by_itself_when_the_gateway_does(
-    world: World, person: Person
-) -> None:
+async def test_a_desktop_reconnects_after_a_gateway_restart(world: World, person: Person) -> None:
     gateway, says = world.gateway, person.page.get_by_role("status")
     async with xvnc("-SecurityTypes", "None") as server, screen_of(server) as screen:
         await arrive(world, person, server.port)

@@ -48,7 +48,7 @@ class Shells:
         return sum(text["type"] == kind for text in self.texts)
 
 
-async def test_one_click_begins_a_new_shell(world: World, person: Person) -> None:
+async def test_one_click_starts_a_new_shell(world: World, person: Person) -> None:
     shells = Shells()
     async with hub_of(world, shells.talk) as hub:
         sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})
@@ -84,7 +84,7 @@ async def test_the_shell_can_be_kept(world: World, person: Person) -> None:
         assert (shells.begun, shells.asked("renew")) == (1, 0)
 
 
-async def test_who_looks_on_is_told_and_decides_nothing(world: World, person: Person) -> None:
+async def test_a_viewer_is_notified_but_cannot_choose(world: World, person: Person) -> None:
     shells = Shells("view")
     async with hub_of(world, shells.talk) as hub:
         sid = await world.publish(kind="terminal", port=hub.port, target={"base_path": PATH})

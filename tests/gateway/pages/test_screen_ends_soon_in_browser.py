@@ -62,7 +62,7 @@ def shown(page: Page) -> Locator:
 
 
 @pytest.mark.parametrize("screen", [shell, painting])
-async def test_the_end_is_told_in_time_and_no_more_once_it_is_put_off(
+async def test_the_end_is_announced_in_time_and_withdrawn_once_extended(
     world: World,
     person: Person,
     screen: Any,
@@ -120,7 +120,7 @@ async def test_a_narrow_bar_keeps_name_and_state_on_one_line_above_the_end(
     assert state["y"] < name["y"] + name["height"] <= end["y"]
 
 
-async def test_who_looks_on_is_told_of_no_work_to_save(
+async def test_a_viewer_is_not_asked_to_save_work(
     world: World,
     person: Person,
 ) -> None:
@@ -133,7 +133,7 @@ async def test_who_looks_on_is_told_of_no_work_to_save(
         await expect(says).not_to_contain_text("Save")
 
 
-async def test_an_access_that_ends_leads_to_where_sessions_are_opened(
+async def test_expired_access_leads_to_the_orchestrator(
     world: World,
     person: Person,
 ) -> None:

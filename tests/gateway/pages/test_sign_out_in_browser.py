@@ -43,7 +43,7 @@ async def status(person: Person, sid: str) -> int:
     return (await person.world.gateway.ask(sid, "GET", "/.fumarole/state", sent)).status
 
 
-async def test_the_button_signs_out_and_the_browser_forgets(
+async def test_the_button_signs_out_and_clears_the_browsers_data(
     world: World,
     person: Person,
 ) -> None:
@@ -75,7 +75,7 @@ async def test_the_button_signs_out_and_the_browser_forgets(
 
 
 @pytest.mark.parametrize("target", ["_self", "frame"])
-async def test_a_form_of_a_sibling_signs_nobody_out(
+async def test_a_form_of_a_sibling_host_cannot_sign_a_user_out(
     world: World,
     person: Person,
     target: str,
@@ -115,7 +115,7 @@ async def test_a_form_of_a_sibling_signs_nobody_out(
     person.complaints.clear()
 
 
-async def test_the_page_is_there_for_who_is_signed_in_alone(
+async def test_the_sign_out_page_needs_a_grant(
     world: World,
     person: Person,
 ) -> None:

@@ -108,7 +108,7 @@ async def lines(page: Page) -> str:
     return text
 
 
-async def test_a_page_goes_on_where_it_was_and_answers_nothing_of_the_past(
+async def test_a_reconnected_page_resumes_its_output_without_replying_to_replayed_queries(
     world: World, person: Person, shells: Shells
 ) -> None:
     # Queries in old output were answered at that time, and get no second answer.
@@ -144,7 +144,7 @@ async def test_a_page_goes_on_where_it_was_and_answers_nothing_of_the_past(
     assert await lines(person.page) == "another$"
 
 
-async def test_a_shell_that_exits_leaves_its_last_words_its_code_and_a_button(
+async def test_an_exited_shell_shows_its_last_output_code_and_a_button(
     world: World, person: Person, shells: Shells
 ) -> None:
     await arrive(world, person, shells)
@@ -163,9 +163,7 @@ async def test_a_shell_that_exits_leaves_its_last_words_its_code_and_a_button(
     await shells.until_typed(b"on")
 
 
-async def test_several_shells_have_addresses_of_their_own(
-    world: World, person: Person, shells: Shells
-) -> None:
+async def test_each_shell_has_its_own_url(world: World, person: Person, shells: Shells) -> None:
     sid = await arrive(world, person, shells, then="&next=/?new")
     assert shells.hub is not None
     name = shells.hub.queries[-1].partition("shell=")[2]
@@ -191,7 +189,7 @@ async def test_several_shells_have_addresses_of_their_own(
     await expect((await opening.value).get_by_text("8 shells already")).to_be_visible()
 
 
-async def test_what_was_shown_is_found_and_links_lead_out(
+async def test_the_scrollback_is_searchable_and_links_open(
     world: World, person: Person, shells: Shells
 ) -> None:
     address = "https://example.invalid/x"
@@ -224,7 +222,7 @@ async def test_what_was_shown_is_found_and_links_lead_out(
     await expect((await opening.value).locator("body")).to_have_text("out there")
 
 
-async def test_the_menu_changes_size_colours_and_reader_and_they_are_kept(
+async def test_the_menu_changes_and_saves_size_colours_and_reader_mode(
     world: World, person: Person, shells: Shells
 ) -> None:
     await arrive(world, person, shells)
@@ -263,7 +261,7 @@ async def test_the_menu_changes_size_colours_and_reader_and_they_are_kept(
     assert await page.evaluate("fumaroleTerminal.options.fontSize") == 14
 
 
-async def test_touch_devices_have_a_row_of_keys(
+async def test_touch_devices_show_a_row_of_keys(
     world: World, browser: Browser, person: Person, shells: Shells
 ) -> None:
     await arrive(world, person, shells)
@@ -303,7 +301,7 @@ async def test_touch_devices_have_a_row_of_keys(
     await expect(person.page.locator("#key-row")).to_have_count(0)
 
 
-async def test_what_was_copied_is_said_for_a_moment_only(
+async def test_a_copy_is_confirmed_for_a_moment(
     world: World, person: Person, shells: Shells
 ) -> None:
     shells.output = b"to be copied $ "
@@ -326,7 +324,7 @@ async def test_what_was_copied_is_said_for_a_moment_only(
     await expect(says).to_have_text("Connected")
 
 
-async def test_a_page_goes_on_with_the_access_that_another_tab_has_renewed(
+async def test_a_page_uses_the_access_that_another_tab_renewed(
     world: World, person: Person, shells: Shells
 ) -> None:
     assert shells.hub is not None
@@ -350,7 +348,7 @@ async def test_a_page_goes_on_with_the_access_that_another_tab_has_renewed(
         await expect(page.get_by_text("Your access has ended")).to_be_visible()
 
 
-async def test_who_comes_back_to_a_page_waits_no_longer(
+async def test_returning_to_a_page_reconnects_at_once(
     world: World, person: Person, shells: Shells
 ) -> None:
     await person.page.add_init_script(NEVER_AGAIN)
@@ -362,7 +360,7 @@ async def test_who_comes_back_to_a_page_waits_no_longer(
     await expect(person.page.get_by_role("status")).to_have_text("Connected")
 
 
-async def test_a_connection_that_was_lost_is_said_before_the_gateway_is_known_to_be_away(
+async def test_a_lost_connection_is_shown_before_the_gateway_is_known_to_be_down(
     world: World, person: Person, shells: Shells
 ) -> None:
     await arrive(world, person, shells)
@@ -374,7 +372,7 @@ async def test_a_connection_that_was_lost_is_said_before_the_gateway_is_known_to
     await expect(person.page.locator(".state")).to_have_text("Disconnected")
 
 
-async def test_a_terminal_that_takes_no_keys_lets_tab_pass(
+async def test_a_terminal_without_input_does_not_capture_tab(
     world: World, person: Person, shells: Shells
 ) -> None:
     page, screen = person.page, person.page.locator(".xterm-helper-textarea")
@@ -400,7 +398,7 @@ async def test_a_terminal_that_takes_no_keys_lets_tab_pass(
     await expect(page.get_by_role("link", name="Sign out")).to_be_focused()
 
 
-async def test_a_terminal_that_has_ended_leads_on_and_offers_nothing_that_needs_it(
+async def test_an_ended_terminal_offers_no_action_that_needs_a_shell(
     world: World, person: Person, shells: Shells
 ) -> None:
     sid = await arrive(world, person, shells)
@@ -418,7 +416,7 @@ async def test_a_terminal_that_has_ended_leads_on_and_offers_nothing_that_needs_
     await expect(screen).not_to_have_attribute("aria-describedby", "way-out")
 
 
-async def test_somebody_whose_access_was_withdrawn_is_led_to_where_sessions_are_opened(
+async def test_a_user_with_revoked_access_is_led_to_the_orchestrator(
     world: World, person: Person, shells: Shells
 ) -> None:
     sid = await arrive(world, person, shells)

@@ -49,7 +49,7 @@ async def follow(world: World, person: Person, hub: Hub) -> None:
     await person.follow_link(sid, kind="terminal")
 
 
-async def test_a_session_that_does_not_answer_holds_up_no_other_tab(
+async def test_an_unresponsive_session_does_not_block_other_tabs(
     world: World, person: Person, shells: Shells, stuck: Hub
 ) -> None:
     await arrive(world, person, shells)
@@ -68,7 +68,7 @@ async def test_a_session_that_does_not_answer_holds_up_no_other_tab(
     await expect(other.page.locator(".xterm-rows")).to_contain_text("$")
 
 
-async def test_a_page_whose_connection_says_nothing_makes_another(
+async def test_a_page_with_a_silent_connection_reconnects(
     world: World, person: Person, shells: Shells
 ) -> None:
     silent = asyncio.Event()
@@ -89,7 +89,7 @@ async def test_a_page_whose_connection_says_nothing_makes_another(
         await expect(person.page.locator(".xterm-rows")).to_contain_text("$")
 
 
-async def test_who_comes_back_while_a_connection_is_made_does_not_wait_for_it(
+async def test_returning_to_a_page_replaces_a_pending_connection(
     world: World, person: Person, stuck: Hub
 ) -> None:
     await person.page.add_init_script(COUNT)
@@ -112,7 +112,7 @@ async def timeouts(world: World) -> str:
     return metrics.partition(name)[2].partition("\n")[0]
 
 
-async def test_a_computer_that_slept_for_an_hour_is_back_with_all_that_was_written(
+async def test_after_an_hour_of_sleep_the_page_shows_all_output(
     world: World, person: Person, shells: Shells
 ) -> None:
     deaf: list[ServerConnection] = []
@@ -148,7 +148,7 @@ async def test_a_computer_that_slept_for_an_hour_is_back_with_all_that_was_writt
         assert (await lines(person.page)).count("$") == 2
 
 
-async def test_a_clock_that_is_set_back_lets_nobody_wait(
+async def test_a_clock_set_back_does_not_delay_reconnection(
     world: World, person: Person, shells: Shells
 ) -> None:
     await person.page.add_init_script(

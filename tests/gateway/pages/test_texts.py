@@ -39,7 +39,7 @@ def places(text: str) -> set[str]:
 
 
 @pytest.mark.parametrize("path", OTHERS, ids=lambda path: path.stem)
-def test_every_language_has_every_text_with_the_same_places(path: Path) -> None:
+def test_every_language_has_every_text_with_the_same_placeholders(path: Path) -> None:
     texts = read_language(path)
     assert texts.keys() == ENGLISH.keys()
     for name, text in texts.items():
@@ -53,7 +53,7 @@ def test_english_and_german_are_there() -> None:
     assert LANGUAGES.of(b"de-CH,de;q=0.9,en;q=0.8").language == "de"
 
 
-def test_scripts_ask_only_for_texts_that_they_are_given() -> None:
+def test_scripts_use_only_texts_that_they_are_given() -> None:
     said = {name for texts in LANGUAGES for name in texts if name.startswith("scripts.")}
     program = "\n".join(source.read_text("utf-8") for source in WEB.glob("*.[jt]s"))
     asked = {f"scripts.{name}" for name in re.findall(r"""\btext\(\s*"([a-z_.]+)\"""", program)}
@@ -61,7 +61,7 @@ def test_scripts_ask_only_for_texts_that_they_are_given() -> None:
     assert asked <= said
 
 
-def test_no_text_is_left_over() -> None:
+def test_no_text_is_unused() -> None:
     """Texts that no page uses are not translated any more."""
     templates = (FOLDER.parent / "templates").glob("*.html")
     sources = [*FOLDER.parent.glob("*.py"), *templates, *WEB.glob("*.[jt]s")]
@@ -72,12 +72,12 @@ def test_no_text_is_left_over() -> None:
         assert ours & said or name.startswith(MADE), name
 
 
-def test_what_a_text_is_filled_with_is_not_filled_in_again() -> None:
+def test_placeholders_within_values_are_not_expanded() -> None:
     texts = Texts("xx", {"a.b": "{app}: {what}"})
     assert texts("a.b", app="{what}", what="{0}") == "{what}: {0}"
 
 
-def test_a_language_that_lacks_a_text_shows_it_in_english(tmp_path: Path) -> None:
+def test_a_missing_translation_falls_back_to_english(tmp_path: Path) -> None:
     (tmp_path / "en.toml").write_text('[a]\nb = "one"\nc = "two"\n')
     (tmp_path / "xx.toml").write_text('[a]\nb = "eins"\n')
     texts = load_languages(tmp_path).of(b"xx")
@@ -104,7 +104,7 @@ ENDS = ["finished", "stopped", "failed", "expired", "out_of_funds", "evicted"]
 
 @pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
 @pytest.mark.parametrize("phase", ENDS)
-def test_every_end_names_the_app_and_says_how(phase: str, texts: Texts) -> None:
+def test_every_end_names_the_app_and_the_reason(phase: str, texts: Texts) -> None:
     told = words_of(about("session_ended", Status(phase=phase, app="Lab")), texts)
     assert told is not None
     assert "Lab" in told.title
@@ -115,7 +115,7 @@ def test_every_end_names_the_app_and_says_how(phase: str, texts: Texts) -> None:
     assert texts("page.your_app") in unnamed.title
 
 
-def test_a_session_that_was_closed_does_not_tell_to_start_the_job_again() -> None:
+def test_a_closed_session_does_not_suggest_to_restart_the_job() -> None:
     told = words_of(about("session_ended", Status(phase="closed")), IN_ENGLISH)
     assert told is not None
     assert "goes on" in told.text
@@ -123,7 +123,7 @@ def test_a_session_that_was_closed_does_not_tell_to_start_the_job_again() -> Non
 
 
 @pytest.mark.parametrize("phase", ["queued", "suspended", "preparing", "starting"])
-def test_every_phase_of_a_start_has_words(phase: str) -> None:
+def test_every_start_phase_has_a_text(phase: str) -> None:
     told = words_of(about("session_starting", Status(phase=phase, app="{app} {0}")), IN_ENGLISH)
     assert told is not None
     assert told.title.startswith("{app} {0} ")
@@ -137,7 +137,7 @@ def test_every_phase_of_a_start_has_words(phase: str) -> None:
         ("ImagePullBackOff", "Lab:1."),
     ],
 )
-def test_only_an_image_is_what_a_container_is_made_from(reason: str | None, text: str) -> None:
+def test_the_detail_is_shown_as_image_only_for_image_reasons(reason: str | None, text: str) -> None:
     status = Status(phase="preparing", reason=reason, detail="lab:1")
     told = words_of(about("session_starting", status), IN_ENGLISH)
     assert told is not None
@@ -153,7 +153,7 @@ def test_only_an_image_is_what_a_container_is_made_from(reason: str | None, text
         ({"kind": "vnc", "target": None, "state": "starting", "rank": 1}, "Desktop · rank 1"),
     ],
 )
-def test_a_session_is_called_by_its_app_and_never_by_an_id(
+def test_a_session_is_named_by_its_app_and_never_by_an_id(
     changes: dict[str, Any], title: str
 ) -> None:
     route = RouteReader().read(SID, encode(make_route(**changes)), epoch="")
@@ -161,7 +161,7 @@ def test_a_session_is_called_by_its_app_and_never_by_an_id(
 
 
 @pytest.mark.parametrize("status", [None, Status(phase="later"), Status(phase="ended", app="x")])
-def test_where_nothing_more_is_known_the_usual_words_stay(
+def test_without_a_status_the_default_text_is_shown(
     errors: PageErrors, status: Status | None
 ) -> None:
     for code in ("session_ended", "session_starting"):
@@ -170,26 +170,26 @@ def test_where_nothing_more_is_known_the_usual_words_stay(
         assert told == {"code": code, "message": REFUSALS[code].message}
 
 
-def test_words_of_others_are_text_in_one_direction(errors: PageErrors) -> None:
+def test_external_text_is_isolated_in_direction(errors: PageErrors) -> None:
     nasty = Status(phase="failed", detail="<script>\u202e\n", app="<b>\u202e", reason="<i>\x00")
     page = errors.render(about("session_ended", nasty, job="<j>"), HTML).body.decode()
     for bad in ("<script>\u202e", "\u202e", "<b>", "<i>", "<j>", "\x00"):
         assert bad not in page
 
 
-def test_a_job_is_managed_where_the_setting_says(errors: PageErrors) -> None:
+def test_the_job_link_follows_the_setting(errors: PageErrors) -> None:
     refusal = about("session_ended", Status(phase="failed"), job="a/b?c#d&e {sid}")
     page = errors.render(refusal, HTML).body.decode()
     where = f"https://cloud.example.org/#/jobs/a%2Fb%3Fc%23d%26e%20%7Bsid%7D?sid={SID}"
     assert f'href="{where}"' in page
 
 
-def test_an_app_that_does_not_answer_is_named_by_its_port(errors: PageErrors) -> None:
+def test_an_app_that_does_not_respond_is_named_by_its_port(errors: PageErrors) -> None:
     page = errors.render(about("app_unreachable", None), HTML).body.decode()
     assert 'data-port="8888"' in page
 
 
-def test_under_a_public_link_nothing_is_told_of_the_job(errors: PageErrors) -> None:
+def test_a_public_link_reveals_nothing_about_the_job(errors: PageErrors) -> None:
     status = {"phase": "queued", "detail": "secret words", "app": "Lab"}
     raw = encode(make_route(status=status, state="starting", target=None))
     route = RouteReader().read(SID, raw, epoch="")
@@ -201,7 +201,7 @@ def test_under_a_public_link_nothing_is_told_of_the_job(errors: PageErrors) -> N
 
 
 @pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
-def test_the_place_in_the_queue_and_who_stopped_a_job_are_told(texts: Texts) -> None:
+def test_queue_position_and_the_user_who_stopped_the_job_are_shown(texts: Texts) -> None:
     waits = Status(phase="queued", position=4, detail="2 of 4 GPUs are free")
     told = words_of(about("session_starting", waits), texts)
     assert told is not None

@@ -72,7 +72,7 @@ TOKEN = "Fumarole-Token: good"
 MASKED = bytes.fromhex("8283 00000000 616263")
 
 
-async def test_a_bridge_gets_the_upgrade_and_what_followed_it() -> None:
+async def test_a_bridge_receives_the_upgrade_and_the_bytes_after_it() -> None:
     made: list[UpgradeRequest] = []
 
     def factory(request: UpgradeRequest) -> Echo:
@@ -118,7 +118,7 @@ async def test_a_bridge_gets_the_upgrade_and_what_followed_it() -> None:
         assert r.app.count == 0
 
 
-async def test_a_bridge_gets_only_protocols_that_have_a_name() -> None:
+async def test_a_bridge_receives_only_named_subprotocols() -> None:
     made: list[UpgradeRequest] = []
 
     def factory(request: UpgradeRequest) -> Echo:
@@ -133,7 +133,7 @@ async def test_a_bridge_gets_only_protocols_that_have_a_name() -> None:
         assert [one.protocols for one in made] == [(), ("binary", "other")]
 
 
-async def test_a_bridge_gets_all_frames_that_came_while_its_token_was_proven() -> None:
+async def test_a_bridge_receives_all_frames_sent_during_token_verification() -> None:
     async with rig(bridges={"vnc": Echo}, route_changes=DESKTOP) as r:
         r.gate.tokens["good"] = claims(kind="vnc")
         proven, verify = asyncio.Event(), r.gate.verify
@@ -154,7 +154,7 @@ async def test_a_bridge_gets_all_frames_that_came_while_its_token_was_proven() -
 
 
 @pytest.mark.parametrize("full", [False, True])
-async def test_a_bridge_is_told_that_its_browser_has_still_to_read(full: bool) -> None:
+async def test_a_bridge_knows_whether_its_browser_has_unread_output(full: bool) -> None:
     told: list[str] = []
 
     class Told(Echo):
@@ -183,7 +183,7 @@ async def test_a_bridge_is_told_that_its_browser_has_still_to_read(full: bool) -
         assert told == ["pause"] * full
 
 
-async def test_no_bridge_is_made_for_a_request_that_is_not_allowed() -> None:
+async def test_no_bridge_is_created_for_a_refused_request() -> None:
     def factory(request: UpgradeRequest) -> Echo:
         raise AssertionError("made")
 

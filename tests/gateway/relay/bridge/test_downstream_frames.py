@@ -60,14 +60,14 @@ def sent(opcode: Opcode, data: bytes, *, fin: bool = True) -> bytes:
     return Frame(opcode, data, fin=fin).serialize(mask=True)
 
 
-def test_a_head_that_the_library_cannot_read_is_not_answered() -> None:
+def test_a_handshake_refused_by_the_websockets_library_is_not_accepted() -> None:
     receiver = Receiver()
     frames = DownstreamFrames(receiver, subprotocol="binary")
     assert not frames.accept(HEAD.replace(b"Host: a.example", b"Host"))
     assert receiver.written.data == b""
 
 
-def test_binary_frames_that_follow_each_other_are_one_piece() -> None:
+def test_consecutive_binary_frames_are_joined() -> None:
     frames, receiver = on_open()
     data = (
         sent(Opcode.BINARY, b"a", fin=False) + sent(Opcode.CONT, b"b") + sent(Opcode.BINARY, b"c")
@@ -77,7 +77,7 @@ def test_binary_frames_that_follow_each_other_are_one_piece() -> None:
     assert frames.between_messages
 
 
-def test_within_a_message_or_a_frame_is_not_between_messages() -> None:
+def test_a_position_within_a_message_or_frame_is_no_boundary() -> None:
     frames, _ = on_open()
     frames.parse(sent(Opcode.BINARY, b"a", fin=False))
     assert not frames.between_messages
@@ -85,13 +85,13 @@ def test_within_a_message_or_a_frame_is_not_between_messages() -> None:
     assert not frames.between_messages
 
 
-def test_what_follows_a_text_that_ends_it_all_is_not_passed_on() -> None:
+def test_frames_after_a_text_that_ends_the_connection_are_not_delivered() -> None:
     frames, receiver = on_open()
     frames.parse(sent(Opcode.BINARY, b"a") + sent(Opcode.TEXT, b"no") + sent(Opcode.BINARY, b"b"))
     assert receiver.messages == [b"a", "no"]
 
 
-def test_a_ping_has_its_pong_and_a_close_its_close() -> None:
+def test_a_ping_gets_a_pong_and_a_close_gets_a_close() -> None:
     frames, receiver = on_open()
     frames.parse(sent(Opcode.PING, b"hi"))
     assert receiver.written.data == b"\x8a\x02hi"
@@ -101,7 +101,7 @@ def test_a_ping_has_its_pong_and_a_close_its_close() -> None:
     assert (frames.is_open, frames.close_has_come) == (False, True)
 
 
-def test_after_our_close_nothing_but_the_browsers_is_looked_for() -> None:
+def test_after_a_sent_close_only_the_browsers_close_is_read() -> None:
     frames, receiver = on_open()
     frames.send_close(4401, "ended")
     frames.send_close(1000, "again")
@@ -116,6 +116,6 @@ def test_after_our_close_nothing_but_the_browsers_is_looked_for() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 125, 126, 65535, 65536])
-def test_a_binary_header_is_the_librarys_own(size: int) -> None:
+def test_a_binary_frame_header_equals_that_of_the_websockets_library(size: int) -> None:
     data = bytes(size)
     assert binary_header(size) + data == Frame(Opcode.BINARY, data).serialize(mask=False)

@@ -12,7 +12,7 @@ PING = b"\x89\x00"
 PONG = b"\x8a\x80mask"
 
 
-async def test_browsers_are_pinged_and_may_stay_as_long_as_they_answer(
+async def test_browsers_that_answer_pings_stay_connected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 0.2)
@@ -25,7 +25,7 @@ async def test_browsers_are_pinged_and_may_stay_as_long_as_they_answer(
         assert await browser.until(b"RFB")
 
 
-async def test_a_browser_that_says_nothing_at_all_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_silent_browser_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 0.2)
     async with desktops() as r:
         browser, desktop = await joined(r)
@@ -34,7 +34,7 @@ async def test_a_browser_that_says_nothing_at_all_is_gone(monkeypatch: pytest.Mo
         assert len(r.live) == 0
 
 
-async def test_a_slow_reader_that_owes_a_pong_may_stay_as_long_as_it_takes_something(
+async def test_a_slow_reader_with_a_pending_pong_stays_while_it_makes_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The Ping is behind megabytes that the browser has not read yet."""

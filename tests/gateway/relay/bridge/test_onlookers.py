@@ -77,7 +77,7 @@ async def looking_at(port: int) -> AsyncIterator[RfbClient]:
 
 
 @pytest.mark.needs("xvnc")
-async def test_a_viewers_fuzzed_input_changes_no_byte_and_no_pixel(world: World) -> None:
+async def test_fuzzed_input_of_a_viewer_changes_no_byte_and_no_pixel(world: World) -> None:
     async with xvnc("-SecurityTypes", "None") as server, screen_of(server) as screen:
         port = server.port
         sid = await world.publish(kind="vnc", port=port)

@@ -57,7 +57,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("what", FLOODS)
-async def test_small_frames_of_a_browser_do_not_make_a_turn_long(what: str) -> None:
+async def test_small_frames_of_a_browser_do_not_exceed_the_turn_limit(what: str) -> None:
     async with desktops() as r:
         browser, desktop = await joined(r)
         piece = FLOODS[what]
@@ -68,7 +68,7 @@ async def test_small_frames_of_a_browser_do_not_make_a_turn_long(what: str) -> N
 
 
 @pytest.mark.parametrize("message", [b"\xff\x01\x00\x00", b"\x05\x01" + bytes(4), b"\x03" * 10])
-async def test_small_messages_of_a_browser_that_looks_on_do_not_make_a_turn_long(
+async def test_small_messages_of_a_viewer_do_not_exceed_the_turn_limit(
     message: bytes,
 ) -> None:
     async with desktops() as r:
@@ -81,7 +81,7 @@ async def test_small_messages_of_a_browser_that_looks_on_do_not_make_a_turn_long
         await desktop.until(b"final...")
 
 
-async def test_frames_behind_a_close_of_ours_do_not_make_a_turn_long() -> None:
+async def test_frames_after_a_sent_close_do_not_exceed_the_turn_limit() -> None:
     async with desktops() as r:
         browser, _ = await joined(r)
         r.world.revoke(sid=SID)
@@ -107,7 +107,7 @@ async def socket_desktop(r: Rig) -> tuple[Peer, Peer]:
 
 
 @pytest.mark.parametrize("piece", [b"\x82\x00", b"\x89\x00", b"\x82\x01x"])
-async def test_small_frames_of_a_desktop_do_not_make_a_turn_long(piece: bytes) -> None:
+async def test_small_frames_of_a_desktop_do_not_exceed_the_turn_limit(piece: bytes) -> None:
     async with desktops(scheme="ws") as r:
         browser, desktop = await socket_desktop(r)
         reading = asyncio.ensure_future(browser.until(b"whole"))
@@ -186,7 +186,7 @@ async def fill_upstream(r: Rig, browser: Peer, desktop: Peer) -> None:
 
 @pytest.mark.parametrize("how", ["fin", "reset"])
 @pytest.mark.parametrize("when", ["idle", "unread"])
-async def test_a_browser_that_leaves_without_a_close_is_let_go(how: str, when: str) -> None:
+async def test_a_browser_that_leaves_without_a_close_is_released(how: str, when: str) -> None:
     async with desktops() as r:
         browser, desktop = await joined(r)
         if when == "unread":
@@ -204,7 +204,7 @@ async def test_a_browser_that_leaves_without_a_close_is_let_go(how: str, when: s
 
 
 @pytest.mark.parametrize("how", ["fin", "reset"])
-async def test_a_browser_that_leaves_behind_a_flood_is_let_go_before_that_is_understood(
+async def test_a_browser_that_leaves_after_a_flood_is_released_before_it_is_parsed(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gateway.relay.bridge.input_buffer.WORK_SECONDS", 0.0)
@@ -242,7 +242,7 @@ async def pour(peer: Peer) -> None:
         await peer.writer.drain()
 
 
-async def test_a_desktop_that_reads_nothing_is_left_after_its_stall_deadline() -> None:
+async def test_a_desktop_that_reads_nothing_is_disconnected_after_its_stall_deadline() -> None:
     async with desktops(Limits(app_write_stall_seconds=0.5)) as r:
         browser, desktop = await joined(r)
         await fill_upstream(r, browser, desktop)
@@ -253,7 +253,7 @@ async def test_a_desktop_that_reads_nothing_is_left_after_its_stall_deadline() -
         await desktop.gone()
 
 
-async def test_a_desktop_that_ends_although_it_has_read_nothing_is_left_at_once() -> None:
+async def test_a_desktop_that_ends_without_reading_is_released_at_once() -> None:
     async with desktops() as r:
         browser, desktop = await joined(r)
         await fill_upstream(r, browser, desktop)
@@ -262,7 +262,7 @@ async def test_a_desktop_that_ends_although_it_has_read_nothing_is_left_at_once(
         assert data[2:4] == (1012).to_bytes(2, "big")
 
 
-async def test_a_slow_reader_gets_everything_that_a_desktop_sent_before_it_ended() -> None:
+async def test_a_slow_reader_receives_all_output_sent_before_the_desktop_ended() -> None:
     async with desktops() as r:
         browser, desktop = await joined(r)
         browser.stall()
@@ -276,7 +276,7 @@ async def test_a_slow_reader_gets_everything_that_a_desktop_sent_before_it_ended
         assert bridge.traffic.down == 100 * 65536
 
 
-async def test_keys_that_were_pressed_before_leaving_reach_the_desktop() -> None:
+async def test_keys_sent_before_disconnecting_reach_the_desktop() -> None:
     async with desktops() as r:
         browser, desktop = await joined(r)
         browser.send(said(b"the last key") + said(b"\x03\xe8", Opcode.CLOSE))
@@ -284,7 +284,7 @@ async def test_keys_that_were_pressed_before_leaving_reach_the_desktop() -> None
         assert await desktop.gone() == b""
 
 
-async def test_a_flood_before_the_desktop_is_dialled_stays_unread_after_a_turn(
+async def test_reading_pauses_after_one_turn_until_the_desktop_is_dialled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Yielding a turn must not undo the pause: each turn would add a read to the memory."""

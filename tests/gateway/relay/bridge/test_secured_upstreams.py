@@ -22,7 +22,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.mark.parametrize("goodbye", [b"", b"\x88\x02\x03\xe8"], ids=["no-close", "close"])
-async def test_the_last_burst_of_a_secured_desktop_arrives_before_its_end(
+async def test_the_last_output_of_a_tls_desktop_arrives_before_its_end(
     authority: Authority, goodbye: bytes
 ) -> None:
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

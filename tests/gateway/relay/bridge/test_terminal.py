@@ -118,7 +118,7 @@ async def read_close(socket: ClientConnection) -> tuple[int, str]:
     return socket.close_code, socket.close_reason or ""
 
 
-async def test_bytes_and_messages_cross_as_they_are(world: World) -> None:
+async def test_bytes_and_messages_are_relayed_unchanged(world: World) -> None:
     async with hub_of(world) as hub:
         sid = await publish(world, hub)
         async with typing(world, sid) as socket:
@@ -135,7 +135,7 @@ async def test_bytes_and_messages_cross_as_they_are(world: World) -> None:
             await hub.closed.wait()
 
 
-async def test_the_hub_is_told_who_attaches_and_gets_nothing_of_the_browsers(
+async def test_the_hub_receives_the_attach_token_and_no_client_field(
     world: World,
 ) -> None:
     async with hub_of(world) as hub:
@@ -168,12 +168,12 @@ async def test_the_hub_is_told_who_attaches_and_gets_nothing_of_the_browsers(
         (b"?" + b"x=1&" * 5000 + b"after=1", ""),
     ],
 )
-def test_the_hub_is_told_what_is_well_formed_and_nothing_else(query: bytes, told: str) -> None:
+def test_the_hub_receives_only_well_formed_query_parameters(query: bytes, told: str) -> None:
     head = b"GET /.fumarole/connect" + query + b" HTTP/1.1\r\nHost: a\r\n\r\n"
     assert hub_query(head) == told
 
 
-async def test_every_attach_has_a_token_of_its_own(world: World) -> None:
+async def test_every_attach_uses_a_new_token(world: World) -> None:
     async with hub_of(world) as hub:
         sid = await publish(world, hub)
         for _ in range(2):
@@ -182,7 +182,7 @@ async def test_every_attach_has_a_token_of_its_own(world: World) -> None:
         assert len({attach.jti for attach in hub.attached}) == 2
 
 
-async def test_who_looks_on_types_nothing(world: World) -> None:
+async def test_input_of_a_terminal_viewer_is_dropped(world: World) -> None:
     async with hub_of(world) as hub:
         sid = await publish(world, hub)
         async with typing(world, sid, mode="view") as socket:
@@ -201,7 +201,7 @@ async def test_who_looks_on_types_nothing(world: World) -> None:
         assert hub.received == ['{"type":"hello"}']
 
 
-async def test_the_upgrade_is_not_answered_before_the_hubs_own(world: World) -> None:
+async def test_no_101_is_sent_before_the_101_of_the_hub(world: World) -> None:
     async with hub_of(world) as hub:
         sid = await publish(world, hub)
         hub.slow.clear()
@@ -217,7 +217,7 @@ async def test_the_upgrade_is_not_answered_before_the_hubs_own(world: World) -> 
         await socket.close()
 
 
-async def test_a_right_that_ends_while_the_hub_thinks_is_refused(world: World) -> None:
+async def test_an_access_right_that_ends_during_the_hub_handshake_is_refused(world: World) -> None:
     async with hub_of(world) as hub:
         sid = await publish(world, hub)
         hub.slow.clear()
@@ -243,7 +243,7 @@ async def attaching(world: World, hub: Hub) -> AsyncIterator[tuple[str, ClientCo
         yield sid, socket
 
 
-async def test_a_hub_that_thinks_for_long_holds_up_no_other_upgrade(world: World) -> None:
+async def test_a_slow_hub_delays_no_other_upgrade(world: World) -> None:
     async with hub_of(world) as hub, attaching(world, hub) as (_, socket):
         await socket.send(b"typed meanwhile")
         hub.slow.set()
@@ -252,7 +252,7 @@ async def test_a_hub_that_thinks_for_long_holds_up_no_other_upgrade(world: World
         assert await read(socket) == b"typed meanwhile"
 
 
-async def test_what_is_typed_while_a_hub_thinks_waits_and_is_bounded(world: World) -> None:
+async def test_input_during_the_hub_handshake_is_buffered_up_to_a_limit(world: World) -> None:
     async with hub_of(world) as hub, attaching(world, hub) as (_, socket):
         # Far more than sockets' buffers hold.
         sending = asyncio.ensure_future(send_all(socket, bytes(1000), 15_000))
@@ -271,7 +271,7 @@ async def send_all(socket: ClientConnection, data: bytes, times: int) -> None:
         await socket.send(data)
 
 
-async def test_who_does_not_ask_is_answered_when_the_hub_is_there(world: World) -> None:
+async def test_a_client_without_early_accept_gets_the_status_of_a_slow_hub(world: World) -> None:
     async with hub_of(world) as hub:
         sid = await publish(world, hub)
         hub.slow.clear()
@@ -284,9 +284,7 @@ async def test_who_does_not_ask_is_answered_when_the_hub_is_there(world: World) 
 
 
 @pytest.mark.parametrize("how", ["no", "ended"])
-async def test_what_comes_of_a_hub_that_thinks_for_long_is_told_by_a_close(
-    world: World, how: str
-) -> None:
+async def test_the_result_of_a_slow_hub_is_reported_by_a_close(world: World, how: str) -> None:
     async with hub_of(world) as hub, attaching(world, hub) as (sid, socket):
         if how == "ended":
             await world.revoke(sid=sid)
@@ -307,7 +305,7 @@ async def test_what_comes_of_a_hub_that_thinks_for_long_is_told_by_a_close(
         (HTTPStatus.OK, 502),
     ],
 )
-async def test_a_hub_that_refuses_is_no_upgrade(
+async def test_a_hub_that_refuses_the_upgrade_fails_it(
     world: World, hubs: HTTPStatus, answered: int
 ) -> None:
     async with hub_of(world) as hub:
@@ -320,7 +318,7 @@ async def test_a_hub_that_refuses_is_no_upgrade(
         assert json.loads(refused.value.response.body or b"{}")["code"]
 
 
-async def test_a_hub_without_our_subprotocol_is_none(world: World) -> None:
+async def test_a_hub_without_the_subprotocol_is_refused(world: World) -> None:
     async def talk(socket: ServerConnection) -> None:
         await socket.wait_closed()
 
@@ -336,7 +334,9 @@ async def test_a_hub_without_our_subprotocol_is_none(world: World) -> None:
 @pytest.mark.parametrize(
     ("code", "reason"), [(4410, "exited"), (1012, "replaced"), (1013, "busy"), (1008, "no")]
 )
-async def test_the_hubs_close_reaches_the_browser(world: World, code: int, reason: str) -> None:
+async def test_the_close_of_the_hub_reaches_the_browser(
+    world: World, code: int, reason: str
+) -> None:
     async def talk(socket: ServerConnection) -> None:
         await socket.send('{"type":"exit","code":0,"message":"bye"}')
         await socket.close(code, reason)
@@ -348,7 +348,7 @@ async def test_the_hubs_close_reaches_the_browser(world: World, code: int, reaso
             assert await read_close(socket) == (code, reason)
 
 
-async def test_a_hub_that_dies_is_worth_coming_back_to(world: World) -> None:
+async def test_a_hub_that_dies_closes_with_service_restart(world: World) -> None:
     async def talk(socket: ServerConnection) -> None:
         await socket.send(b"$ ")
         socket.transport.abort()
@@ -359,7 +359,7 @@ async def test_a_hub_that_dies_is_worth_coming_back_to(world: World) -> None:
             assert (await read_close(socket))[0] == 1012
 
 
-async def test_a_hub_that_speaks_nonsense_is_left(world: World) -> None:
+async def test_a_hub_that_violates_the_protocol_is_disconnected(world: World) -> None:
     async def talk(socket: ServerConnection) -> None:
         socket.transport.write(b"\xff" * 64)
         await socket.wait_closed()
@@ -371,7 +371,7 @@ async def test_a_hub_that_speaks_nonsense_is_left(world: World) -> None:
 
 
 @pytest.mark.parametrize(("how", "code"), [("remove", 4410), ("revoke", 4401), ("moved", 1012)])
-async def test_a_terminal_ends_with_its_right_and_says_why(
+async def test_a_terminal_ends_with_its_access_right_and_states_the_reason(
     world: World, how: str, code: int
 ) -> None:
     async with hub_of(world) as hub:
@@ -391,7 +391,7 @@ async def test_a_terminal_ends_with_its_right_and_says_why(
             await hub.closed.wait()
 
 
-async def test_a_message_that_is_too_long_ends_it(world: World) -> None:
+async def test_an_oversize_message_ends_the_connection(world: World) -> None:
     async with hub_of(world) as hub:
         sid = await publish(world, hub)
         async with typing(world, sid) as socket:
@@ -405,7 +405,9 @@ async def test_a_message_that_is_too_long_ends_it(world: World) -> None:
 
 
 @pytest.mark.parametrize("mode", ["control", "view"])
-async def test_a_text_that_is_no_utf_8_ends_it_and_reaches_nobody(world: World, mode: str) -> None:
+async def test_a_non_utf_8_text_ends_the_connection_and_is_not_forwarded(
+    world: World, mode: str
+) -> None:
     async with hub_of(world) as hub:
         sid = await publish(world, hub)
         async with typing(world, sid, mode=mode) as socket:
@@ -418,7 +420,7 @@ async def test_a_text_that_is_no_utf_8_ends_it_and_reaches_nobody(world: World, 
         assert hub.received == [whole.decode()]
 
 
-async def test_a_megabyte_of_scrollback_and_of_paste_crosses(world: World) -> None:
+async def test_a_megabyte_of_scrollback_and_of_paste_is_relayed(world: World) -> None:
     block = bytes(range(256)) * 4096
 
     async def talk(socket: ServerConnection) -> None:
@@ -434,7 +436,7 @@ async def test_a_megabyte_of_scrollback_and_of_paste_crosses(world: World) -> No
             assert await read(socket) == block
 
 
-async def test_a_page_of_another_origin_attaches_to_nothing(world: World) -> None:
+async def test_a_page_of_another_origin_cannot_attach(world: World) -> None:
     async with hub_of(world) as hub:
         sid = await publish(world, hub)
         cookie = await world.gateway.open(sid, kind="terminal")

@@ -115,7 +115,7 @@ async def eventually(received: bytearray, expected: bytes) -> None:
             await asyncio.sleep(0.005)
 
 
-async def test_a_desktop_without_a_password_is_passed_through_byte_by_byte(world: World) -> None:
+async def test_a_desktop_without_password_is_relayed_byte_for_byte(world: World) -> None:
     desktop = Desktop()
     async with listening_on(desktop.handle) as port:
         sid = await world.publish(kind="vnc", port=port)
@@ -143,7 +143,7 @@ async def test_a_sealed_password_opens_the_desktop_and_never_reaches_the_browser
             await eventually(desktop.received, KEY)
 
 
-async def test_a_password_that_the_next_link_key_has_sealed_opens_the_desktop(
+async def test_a_password_sealed_with_the_next_link_key_opens_the_desktop(
     tmp_path: Path,
 ) -> None:
     old, new = os.urandom(32), os.urandom(32)
@@ -166,7 +166,7 @@ async def test_a_password_that_the_next_link_key_has_sealed_opens_the_desktop(
             await eventually(desktop.received, KEY)
 
 
-async def test_a_password_that_was_sealed_to_something_else_opens_nothing(world: World) -> None:
+async def test_a_password_sealed_for_another_route_is_not_used(world: World) -> None:
     desktop = Desktop("hunter22")
     seal = Seal(world.gateway.link_key)
     async with listening_on(desktop.handle) as port:
@@ -180,7 +180,7 @@ async def test_a_password_that_was_sealed_to_something_else_opens_nothing(world:
         assert desktop.connections == 0
 
 
-async def test_a_password_that_nobody_sealed_is_the_browsers_to_give(world: World) -> None:
+async def test_without_a_sealed_password_the_browser_is_asked(world: World) -> None:
     desktop = Desktop("hunter22")
     async with listening_on(desktop.handle) as port:
         sid = await world.publish(kind="vnc", port=port)
@@ -194,7 +194,7 @@ async def test_a_password_that_nobody_sealed_is_the_browsers_to_give(world: Worl
             assert await viewer.read(4) == OK
 
 
-async def test_who_looks_on_moves_nothing_and_disconnects_nobody(world: World) -> None:
+async def test_a_desktop_viewer_sends_no_input_and_disconnects_no_user(world: World) -> None:
     desktop = Desktop()
     async with listening_on(desktop.handle) as port:
         sid = await world.publish(kind="vnc", port=port)
@@ -207,7 +207,7 @@ async def test_who_looks_on_moves_nothing_and_disconnects_nobody(world: World) -
             assert desktop.init == b"\x01"
 
 
-async def test_who_looks_on_and_sends_what_is_not_known_is_disconnected(world: World) -> None:
+async def test_a_viewer_that_sends_an_unknown_message_is_disconnected(world: World) -> None:
     desktop = Desktop()
     async with listening_on(desktop.handle) as port:
         sid = await world.publish(kind="vnc", port=port)
@@ -221,7 +221,7 @@ async def test_who_looks_on_and_sends_what_is_not_known_is_disconnected(world: W
         assert desktop.received == b""
 
 
-async def test_text_is_no_rfb(world: World) -> None:
+async def test_a_text_frame_is_refused_as_rfb(world: World) -> None:
     desktop = Desktop()
     async with listening_on(desktop.handle) as port:
         sid = await world.publish(kind="vnc", port=port)
@@ -234,7 +234,7 @@ async def test_text_is_no_rfb(world: World) -> None:
             assert closed.value.rcvd.code == 1003
 
 
-async def test_a_desktop_that_cannot_be_reached_is_502_and_no_upgrade(world: World) -> None:
+async def test_an_unreachable_desktop_is_502(world: World) -> None:
     async with listening_on(Desktop().handle) as port:
         pass
     sid = await world.publish(kind="vnc", port=port)
@@ -246,7 +246,7 @@ async def test_a_desktop_that_cannot_be_reached_is_502_and_no_upgrade(world: Wor
 
 @pytest.mark.parametrize("scheme", ["tcp", "ws", "wss"])
 @pytest.mark.parametrize("host", ["a..b", "user@x", "[", "\u00fc" * 70, ".x"])
-async def test_a_desktop_whose_host_is_no_name_is_502(world: World, scheme: str, host: str) -> None:
+async def test_a_desktop_with_an_invalid_host_is_502(world: World, scheme: str, host: str) -> None:
     sid = await world.publish(kind="vnc", target={"scheme": scheme, "host": host})
     with pytest.raises(InvalidStatus) as refused:
         async with viewing(world, sid):
@@ -278,7 +278,7 @@ async def test_without_a_grant_no_desktop_is_dialled(world: World) -> None:
 @pytest.mark.parametrize(
     ("how", "code"), [("remove", 4410), ("revoke", 4401), ("starting", 1012), ("moved", 1012)]
 )
-async def test_a_desktop_ends_with_its_right_and_says_why(
+async def test_a_desktop_ends_with_its_access_right_and_states_the_reason(
     world: World, how: str, code: int
 ) -> None:
     desktop = Desktop()
@@ -317,7 +317,7 @@ async def test_a_desktop_that_goes_away_ends_the_connection(world: World) -> Non
             assert closed.value.rcvd.code == 1012
 
 
-async def test_thirty_two_megabytes_cross_both_ways_whatever_stalls(world: World) -> None:
+async def test_thirty_two_megabytes_are_relayed_both_ways_despite_stalls(world: World) -> None:
     chance = random.Random(7)
     size = 32 << 20
     block = chance.randbytes(1 << 20)
@@ -369,7 +369,9 @@ async def test_thirty_two_megabytes_cross_both_ways_whatever_stalls(world: World
     assert got.hexdigest() == expected
 
 
-async def test_a_viewer_that_does_not_read_holds_the_desktop_back(world: World) -> None:
+async def test_a_viewer_that_does_not_read_applies_backpressure_to_the_desktop(
+    world: World,
+) -> None:
     sent = 0
 
     async def handle(_reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

@@ -12,7 +12,7 @@ from tests.gateway.relay.harness import SID, status_of
 from tests.gateway.relay.websocket_frames import close_of
 
 
-async def test_the_code_of_an_end_is_read_although_the_browser_never_stops_sending() -> None:
+async def test_the_close_code_is_received_although_the_browser_keeps_sending() -> None:
     async with desktops() as r:
         browser, desktop = await joined(r)
         frame = b"\x82\xfe\x10\x00mask" + b"x" * 4096
@@ -47,7 +47,7 @@ async def test_a_browser_that_does_not_close_is_closed_after_a_while() -> None:
                 await asyncio.sleep(0.01)
 
 
-async def test_what_a_stalled_browser_has_not_read_at_the_end_it_never_gets() -> None:
+async def test_unread_output_of_a_stalled_browser_is_discarded_at_the_end() -> None:
     async with desktops() as r:
         browser, desktop = await joined(r)
         browser.stall()
@@ -64,7 +64,7 @@ async def test_what_a_stalled_browser_has_not_read_at_the_end_it_never_gets() ->
             await browser.rest()
 
 
-async def test_a_desktop_that_never_speaks_is_given_up_after_its_deadline() -> None:
+async def test_a_silent_desktop_is_disconnected_after_its_deadline() -> None:
     async with desktops(Limits(app_head_seconds=0.2)) as r:
         browser = await r.browser()
         browser.send(ASK_TO_VIEW)
@@ -75,7 +75,7 @@ async def test_a_desktop_that_never_speaks_is_given_up_after_its_deadline() -> N
         assert r.path.meters.upstream_failures["app_timeout"] == 1
 
 
-async def test_a_handshake_that_waits_for_the_browser_has_no_deadline_of_the_desktops() -> None:
+async def test_the_desktops_deadline_pauses_while_the_handshake_waits_for_the_browser() -> None:
     async with desktops(Limits(app_head_seconds=0.2)) as r:
         browser = await r.browser()
         browser.send(ASK_TO_VIEW)
@@ -88,7 +88,7 @@ async def test_a_handshake_that_waits_for_the_browser_has_no_deadline_of_the_des
         await browser.until(b"\x01\x01")
 
 
-async def test_a_desktop_has_its_whole_deadline_after_the_browsers_part_of_the_handshake() -> None:
+async def test_the_desktops_deadline_restarts_after_the_browsers_part_of_the_handshake() -> None:
     async with desktops(Limits(app_head_seconds=1.0)) as r:
         browser = await r.browser()
         browser.send(ASK_TO_VIEW)
@@ -107,7 +107,7 @@ async def test_a_desktop_has_its_whole_deadline_after_the_browsers_part_of_the_h
         assert await desktop.exactly(14) == b"RFB 003.008\n\x01\x01"
 
 
-async def test_a_desktop_that_stops_within_the_handshake_is_given_up() -> None:
+async def test_a_desktop_that_stalls_within_the_handshake_is_disconnected() -> None:
     async with desktops(Limits(app_head_seconds=0.2)) as r:
         browser = await r.browser()
         browser.send(ASK_TO_VIEW)

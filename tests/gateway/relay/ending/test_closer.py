@@ -22,7 +22,7 @@ def ends_of(limits: Limits) -> Closer:
     return Closer(asyncio.get_running_loop(), limits)
 
 
-async def test_a_reader_gets_all_that_was_written_before_the_close() -> None:
+async def test_a_reader_receives_all_bytes_written_before_the_close() -> None:
     ends = ends_of(QUICK)
     async with connected(1) as ((side,), (peer,)):
         side.transport.write(MANY)
@@ -32,7 +32,7 @@ async def test_a_reader_gets_all_that_was_written_before_the_close() -> None:
     ends.close_all()
 
 
-async def test_a_peer_that_takes_nothing_of_the_last_bytes_is_reset() -> None:
+async def test_a_peer_that_does_not_read_the_last_bytes_is_reset() -> None:
     ends = ends_of(QUICK)
     async with connected(1) as ((side,), (peer,)):
         peer.stall()
@@ -45,7 +45,7 @@ async def test_a_peer_that_takes_nothing_of_the_last_bytes_is_reset() -> None:
     ends.close_all()
 
 
-async def test_an_app_has_a_short_time_to_take_the_last_bytes() -> None:
+async def test_an_app_gets_a_short_time_to_read_the_last_bytes() -> None:
     ends = ends_of(QUICK)
     async with connected(2) as ((reads, stalls), (reader, stalled)):
         for side in (reads, stalls):
@@ -68,7 +68,7 @@ class Linger:
         await asyncio.wait_for(self.over.wait(), READ_SECONDS)
 
 
-async def test_what_a_lingering_peer_sends_does_not_lose_the_last_word() -> None:
+async def test_input_of_a_lingering_peer_does_not_lose_the_last_bytes() -> None:
     ends = ends_of(QUICK)
     async with connected(1) as ((side,), (peer,)):
         peer.send(MANY)
@@ -110,7 +110,7 @@ async def test_a_lingering_peer_may_still_read_slowly_but_not_stall() -> None:
     ends.close_all()
 
 
-async def test_what_is_not_written_in_time_is_never_sent() -> None:
+async def test_bytes_not_written_before_the_deadline_are_never_sent() -> None:
     ends = ends_of(QUICK)
     async with connected(1) as ((side,), (peer,)):
         peer.stall()
@@ -123,7 +123,7 @@ async def test_what_is_not_written_in_time_is_never_sent() -> None:
     ends.close_all()
 
 
-async def test_what_a_lingering_peer_sends_may_be_looked_at_and_the_transport_closed() -> None:
+async def test_input_of_a_lingering_peer_may_be_inspected_and_the_transport_closed() -> None:
     ends = ends_of(QUICK)
     async with connected(1) as ((side,), (peer,)):
 
@@ -137,7 +137,7 @@ async def test_what_a_lingering_peer_sends_may_be_looked_at_and_the_transport_cl
     ends.close_all()
 
 
-async def test_both_legs_have_keep_alive_and_no_clock_that_ends_slow_readers() -> None:
+async def test_both_legs_have_keep_alive_without_a_user_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         keep_accepted_alive([listening], stall_seconds=60.0)
         with socket.create_connection(listening.getsockname()), listening.accept()[0] as own:
@@ -154,7 +154,7 @@ async def test_both_legs_have_keep_alive_and_no_clock_that_ends_slow_readers() -
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 3
 
 
-async def test_what_the_kernel_holds_after_a_close_is_bounded() -> None:
+async def test_the_time_of_unsent_kernel_data_after_a_close_is_bounded() -> None:
     async with connected(1) as ((side,), (peer,)):
         sock = side.transport.get_extra_info("socket")
         limit_orphan(side.transport, stall_seconds=60.0)

@@ -95,7 +95,7 @@ async def test_a_drain_does_not_wait_for_silent_clients(certificate: Path) -> No
             client.close()
 
 
-async def test_a_slow_reader_gets_its_answer_through_a_drain(certificate: Path) -> None:
+async def test_a_slow_reader_receives_its_response_during_a_drain(certificate: Path) -> None:
     async with secured(certificate, send_buffer=SMALL) as (r, address):
         client = await connect(address, buffer=SMALL)
         await asyncio.to_thread(client.send, request())
@@ -118,7 +118,7 @@ async def test_a_slow_reader_gets_its_answer_through_a_drain(certificate: Path) 
         await ends_early(task, began)
 
 
-async def test_a_reader_that_has_stalled_is_given_up(
+async def test_a_stalled_reader_is_reset_during_a_drain(
     certificate: Path,
 ) -> None:
     most = Limits(write_stall_seconds=0.5)
@@ -134,7 +134,7 @@ async def test_a_reader_that_has_stalled_is_given_up(
 
 
 @pytest.mark.parametrize("asked", [request(), upgrade()], ids=["request", "tunnel"])
-async def test_an_app_does_not_answer_a_browser_that_has_ended(
+async def test_no_response_is_relayed_to_an_ended_downstream_connection(
     certificate: Path, caplog: pytest.LogCaptureFixture, asked: bytes
 ) -> None:
     """Unread bytes are still being flushed meanwhile."""

@@ -51,7 +51,7 @@ async def connected(count: int) -> AsyncIterator[tuple[list[Side], list[Peer]]]:
             await asyncio.sleep(0.01)
 
 
-async def test_a_transport_is_aborted_later_and_not_at_once() -> None:
+async def test_a_transport_is_aborted_in_a_later_turn() -> None:
     loop = asyncio.get_running_loop()
     deferred = DeferredAborts(loop=loop, seconds=0.1)
     async with connected(1) as ([side], [peer]):
@@ -64,7 +64,7 @@ async def test_a_transport_is_aborted_later_and_not_at_once() -> None:
         assert len(deferred) == 0
 
 
-async def test_nothing_is_read_from_it_meanwhile() -> None:
+async def test_a_transport_due_for_abort_is_not_read() -> None:
     deferred = DeferredAborts(loop=asyncio.get_running_loop(), seconds=0.1)
     async with connected(1) as ([side], [peer]):
         deferred.add(side.transport)
@@ -73,7 +73,7 @@ async def test_nothing_is_read_from_it_meanwhile() -> None:
         assert side.got == b""
 
 
-async def test_what_waits_to_be_sent_is_not_sent_meanwhile() -> None:
+async def test_a_transport_due_for_abort_sends_no_buffered_bytes() -> None:
     deferred = DeferredAborts(loop=asyncio.get_running_loop(), seconds=NEVER)
     async with connected(1) as ([side], [peer]):
         peer.stall()
@@ -86,7 +86,7 @@ async def test_what_waits_to_be_sent_is_not_sent_meanwhile() -> None:
         assert len(deferred) == 0
 
 
-async def test_many_are_aborted_some_at_a_time_and_in_their_order() -> None:
+async def test_many_transports_are_aborted_in_order_some_per_turn() -> None:
     loop = asyncio.get_running_loop()
     deferred = DeferredAborts(loop=loop, seconds=0.05)
     async with connected(3 * ABORTED_AT_ONCE) as (sides, _):
@@ -120,7 +120,7 @@ class Clock:
         return object()
 
 
-async def test_nobody_looks_before_the_next_one_is_due() -> None:
+async def test_no_abort_runs_before_it_is_due() -> None:
     clock = Clock()
     deferred = DeferredAborts(loop=cast(asyncio.AbstractEventLoop, clock), seconds=10.0)
     async with connected(2) as ([first, second], _):
@@ -135,7 +135,7 @@ async def test_nobody_looks_before_the_next_one_is_due() -> None:
         assert (len(deferred), clock.asked) == (0, [10.0, 4.0])
 
 
-async def test_one_that_ended_by_itself_is_no_matter() -> None:
+async def test_a_transport_that_closed_meanwhile_is_skipped() -> None:
     deferred = DeferredAborts(loop=asyncio.get_running_loop(), seconds=0.05)
     async with connected(2) as ([first, second], _):
         for side in (first, second):
@@ -146,7 +146,7 @@ async def test_one_that_ended_by_itself_is_no_matter() -> None:
         assert len(deferred) == 0
 
 
-async def test_closing_aborts_all_that_wait_and_whoever_comes_after() -> None:
+async def test_close_aborts_all_waiting_and_later_transports() -> None:
     deferred = DeferredAborts(loop=asyncio.get_running_loop(), seconds=NEVER)
     async with connected(2) as ([waiting, late], _):
         deferred.add(waiting.transport)

@@ -68,7 +68,7 @@ async def test_a_tunnel_ends_with_its_route(
 
 
 @pytest.mark.parametrize("change", [{"state": "closing"}, {"message": "hello"}, {"rev": 9}])
-async def test_what_does_not_matter_to_a_tunnel_leaves_it_alone(change: dict[str, object]) -> None:
+async def test_unrelated_changes_do_not_end_a_tunnel(change: dict[str, object]) -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
         r.world.upsert(route(r.app.port, **change))
@@ -78,7 +78,7 @@ async def test_what_does_not_matter_to_a_tunnel_leaves_it_alone(change: dict[str
         assert await browser.exactly(4) == frame(b"on")
 
 
-async def test_a_close_stands_between_two_fragments() -> None:
+async def test_a_close_frame_is_inserted_between_two_fragments() -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
         app.send(frame(b"one", fin=False))
@@ -88,7 +88,7 @@ async def test_a_close_stands_between_two_fragments() -> None:
 
 
 @pytest.mark.parametrize("begun", [1, 3, 9, 5000])
-async def test_an_app_may_finish_the_frame_and_nothing_more(begun: int) -> None:
+async def test_an_app_may_only_finish_its_current_frame(begun: int) -> None:
     whole = frame(b"x" * 70000)
     async with rig() as r:
         browser, app = await r.tunnel()
@@ -127,7 +127,7 @@ async def test_a_frame_longer_than_a_mebibyte_is_not_waited_for() -> None:
             await browser.rest()
 
 
-async def test_nothing_passes_to_a_stalled_browser_a_quarter_second_after_the_end() -> None:
+async def test_no_byte_reaches_a_stalled_browser_250_ms_after_the_end() -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
         browser.stall()
@@ -142,7 +142,7 @@ async def test_nothing_passes_to_a_stalled_browser_a_quarter_second_after_the_en
             await browser.rest()
 
 
-async def test_what_the_browser_sends_after_the_end_does_not_lose_the_code() -> None:
+async def test_input_after_the_end_does_not_lose_the_close_code() -> None:
     async with rig() as r:
         browser, _ = await r.tunnel()
         r.world.revoke(sid="a" * 26)
@@ -167,7 +167,7 @@ async def test_a_browser_that_does_not_close_is_closed_after_a_while() -> None:
         assert transport.is_closing()
 
 
-async def test_a_paused_app_is_no_way_to_stay() -> None:
+async def test_backpressure_does_not_delay_the_end_of_a_tunnel() -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
         app.stall()
@@ -178,7 +178,7 @@ async def test_a_paused_app_is_no_way_to_stay() -> None:
         assert close_of(await browser.rest()) == (4401, b"grant revoked")
 
 
-async def test_browsers_are_out_before_apps_are_told_and_nothing_passes_in_between() -> None:
+async def test_downstream_ends_before_upstream_and_no_byte_passes_in_between() -> None:
     async with rig(limits=Limits(app_abort_seconds=3600.0)) as r:
         tunnels = [await r.tunnel() for _ in range(3)]
         members = r.live.members()
@@ -197,7 +197,7 @@ async def test_browsers_are_out_before_apps_are_told_and_nothing_passes_in_betwe
             assert await app.gone() == b""
 
 
-async def test_what_waits_for_a_stalled_app_is_not_sent_after_the_end() -> None:
+async def test_bytes_buffered_for_a_stalled_app_are_discarded_at_the_end() -> None:
     async with rig(limits=Limits(app_abort_seconds=3600.0)) as r:
         browser, app = await r.tunnel()
         await _stall(r, browser, app)
@@ -206,7 +206,7 @@ async def test_what_waits_for_a_stalled_app_is_not_sent_after_the_end() -> None:
         assert await _resumed(app) < r.path.meters.websocket.up
 
 
-async def test_a_browser_that_leaves_within_the_last_frame_sends_nothing_more() -> None:
+async def test_no_byte_is_relayed_after_a_browser_left_within_the_last_frame() -> None:
     async with rig(limits=Limits(frame_seconds=3600.0)) as r:
         browser, app = await r.tunnel()
         app.send(frame(b"x" * 100)[:50])
@@ -241,7 +241,7 @@ async def _resumed(app: Peer) -> int:
     return len(await app.gone())
 
 
-async def test_draining_says_so() -> None:
+async def test_a_drain_closes_tunnels_with_its_code() -> None:
     async with rig() as r:
         browser, _ = await r.tunnel()
         r.live.end_all(DRAINING)

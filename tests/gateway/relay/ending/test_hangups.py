@@ -20,7 +20,7 @@ async def told(event: asyncio.Event) -> None:
 
 @pytest.mark.parametrize("unread", [0, 100_000], ids=["nothing unread", "much unread"])
 @pytest.mark.parametrize("how", ["ends", "resets"])
-async def test_a_peer_that_leaves_unread_is_told_of_once(how: str, unread: int) -> None:
+async def test_a_hangup_of_an_unread_peer_is_reported_once(how: str, unread: int) -> None:
     hangups = Hangups(asyncio.get_running_loop())
     async with connected(1) as ((side,), (peer,)):
         side.transport.pause_reading()
@@ -44,7 +44,7 @@ async def test_a_peer_that_leaves_unread_is_told_of_once(how: str, unread: int) 
     hangups.close()
 
 
-async def test_a_peer_that_has_left_before_is_told_of_too() -> None:
+async def test_an_earlier_hangup_is_reported() -> None:
     hangups = Hangups(asyncio.get_running_loop())
     async with connected(1) as ((side,), (peer,)):
         side.transport.pause_reading()
@@ -60,7 +60,7 @@ async def test_a_peer_that_has_left_before_is_told_of_too() -> None:
 
 
 @pytest.mark.parametrize("watched", [0.0, 0.15], ids=["at once", "later"])
-async def test_who_is_forgotten_is_not_told_of(watched: float) -> None:
+async def test_a_forgotten_peer_is_not_reported(watched: float) -> None:
     hangups = Hangups(asyncio.get_running_loop())
     async with connected(2) as ((one, other), peers):
         calls, left = list[int](), asyncio.Event()
@@ -93,7 +93,7 @@ async def test_a_closed_transport_is_not_watched() -> None:
     hangups.close()
 
 
-async def test_many_are_watched_some_at_a_time() -> None:
+async def test_many_peers_are_polled_some_per_turn() -> None:
     hangups, left = Hangups(asyncio.get_running_loop()), asyncio.Event()
     async with connected(300) as (sides, peers):
         gone: set[int] = set()
@@ -112,7 +112,7 @@ async def test_many_are_watched_some_at_a_time() -> None:
     hangups.close()
 
 
-async def test_the_kernel_is_asked_again_once_it_has_descriptors() -> None:
+async def test_a_failed_epoll_is_created_again_once_descriptors_are_free() -> None:
     hangups, left = Hangups(asyncio.get_running_loop()), asyncio.Event()
     async with connected(1) as ((side,), (peer,)):
         side.transport.pause_reading()

@@ -15,7 +15,7 @@ class Transport(Mock):
     """A transport with weak references."""
 
 
-async def test_a_closed_connection_is_freed_without_the_collector_of_cycles() -> None:
+async def test_a_closed_connection_is_freed_without_the_cycle_collector() -> None:
     """With TLS a transport holds 256 KiB and its last protocol, which must not hold it."""
     transport = Transport(spec=asyncio.Transport)
     transport.get_write_buffer_size.return_value = 0

@@ -42,11 +42,13 @@ def looks(transport: asyncio.Transport) -> Later:
         ((-1, 0), False),
     ],
 )  # fmt: skip
-def test_our_last_word_is_what_is_little_at_two_looks(held: tuple[int, int], is_last: bool) -> None:
+def test_unsent_data_counts_as_the_close_frame_only_if_little_at_two_checks(
+    held: tuple[int, int], is_last: bool
+) -> None:
     assert is_last_word(*held) is is_last
 
 
-async def test_a_peer_that_has_everything_and_says_nothing_is_given_up_at_the_second_look() -> None:
+async def test_a_silent_peer_with_all_data_delivered_is_closed_at_the_second_check() -> None:
     async with connected(1) as ((side,), _):
         later = looks(side.transport)
         assert later.pass_time() == 0.25
@@ -56,7 +58,7 @@ async def test_a_peer_that_has_everything_and_says_nothing_is_given_up_at_the_se
         assert later.asked == []
 
 
-async def test_a_connection_that_has_closed_meanwhile_is_not_looked_at_again() -> None:
+async def test_a_closed_connection_is_not_checked_again() -> None:
     async with connected(1) as ((side,), _):
         later = looks(side.transport)
         side.transport.abort()

@@ -36,7 +36,7 @@ def post(length: int, *fields: str) -> bytes:
 # Too slow
 
 
-async def test_an_upload_that_stops_is_408_and_ends_the_apps_connection() -> None:
+async def test_a_stalled_upload_is_408_and_closes_the_upstream_connection() -> None:
     async with rig(limits=SLOW) as r:
         browser, app, _ = await r.joined(post(1000000) + b"x" * 100)
         head, body = await browser.answer()
@@ -45,7 +45,7 @@ async def test_an_upload_that_stops_is_408_and_ends_the_apps_connection() -> Non
         assert await app.gone() == b"x" * 100
 
 
-async def test_an_upload_that_drips_is_408_too() -> None:
+async def test_a_dripping_upload_is_408() -> None:
     async with rig(limits=SLOW) as r:
         browser, _, _ = await r.joined(post(1000000))
 
@@ -68,7 +68,7 @@ async def test_chunks_without_content_are_no_progress() -> None:
         assert status_of(head) == 408
 
 
-async def test_an_upload_that_is_fast_enough_may_take_its_time() -> None:
+async def test_an_upload_above_the_minimum_rate_may_take_long() -> None:
     async with rig(limits=SLOW) as r:
         browser, app, _ = await r.joined(post(20000))
         for _ in range(20):
@@ -79,7 +79,7 @@ async def test_an_upload_that_is_fast_enough_may_take_its_time() -> None:
         assert (await browser.answer())[1] == b"taken"
 
 
-async def test_an_app_that_does_not_read_its_upload_is_504() -> None:
+async def test_an_app_that_does_not_read_an_upload_is_504() -> None:
     async with rig(limits=SLOW) as r:
         browser, app, _ = await r.joined(post(100_000_000))
         app.stall()
@@ -89,7 +89,7 @@ async def test_an_app_that_does_not_read_its_upload_is_504() -> None:
         assert r.path.meters.upstream_failures["app_timeout"] == 1
 
 
-async def test_an_answer_that_has_begun_is_not_judged_by_its_upload() -> None:
+async def test_a_started_response_is_not_bound_by_the_upload_rate() -> None:
     async with rig(limits=SLOW) as r:
         browser, app, _ = await r.joined(post(100) + b"x")
         app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nab")
@@ -99,7 +99,7 @@ async def test_an_answer_that_has_begun_is_not_judged_by_its_upload() -> None:
         assert await browser.exactly(2) == b"cd"
 
 
-async def test_a_running_answer_may_be_as_slow_as_it_likes() -> None:
+async def test_a_response_in_progress_has_no_minimum_rate() -> None:
     async with rig(limits=SLOW) as r:
         browser, app, _ = await r.joined(request())
         app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\n")
@@ -110,7 +110,7 @@ async def test_a_running_answer_may_be_as_slow_as_it_likes() -> None:
             assert await browser.exactly(1) == byte
 
 
-async def test_who_waits_for_100_continue_is_given_the_apps_time_and_no_more() -> None:
+async def test_a_client_waiting_for_100_continue_gets_only_the_apps_timeout() -> None:
     async with rig(limits=SLOW) as r:
         browser, app, _ = await r.joined(post(100, "Expect: 100-continue"))
         await asyncio.sleep(0.9)
@@ -165,21 +165,21 @@ def held_in_tunnels(r: Rig) -> list[int]:
     ]
 
 
-async def test_a_tunnel_whose_browser_stalls_holds_no_more_than_its_buffers() -> None:
+async def test_a_tunnel_with_a_stalled_browser_is_bounded_by_its_buffers() -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
         browser.stall()
         assert 0 < await worst_of(lambda: held_in_tunnels(r), app) <= MOST
 
 
-async def test_a_tunnel_whose_app_stalls_holds_no_more_than_its_buffers() -> None:
+async def test_a_tunnel_with_a_stalled_app_is_bounded_by_its_buffers() -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
         app.stall()
         assert 0 < await worst_of(lambda: held_in_tunnels(r), browser) <= MOST
 
 
-async def test_pipelined_requests_behind_a_slow_one_are_held_back() -> None:
+async def test_reading_pauses_for_pipelined_requests_behind_a_slow_one() -> None:
     async with rig() as r:
         browser, _, _ = await r.joined(request())
         line = request("/" + "p" * 8000)
@@ -197,7 +197,7 @@ async def test_pipelined_requests_behind_a_slow_one_are_held_back() -> None:
         assert r.app.count == 1
 
 
-async def test_an_upload_while_the_app_is_being_dialled_is_held_back(
+async def test_reading_of_an_upload_pauses_during_the_dial(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with rig() as r:
@@ -228,7 +228,7 @@ async def test_an_upload_while_the_app_is_being_dialled_is_held_back(
         assert await app.exactly(3_000_000) == b"x" * 3_000_000
 
 
-async def test_an_upload_larger_than_memory_is_never_collected() -> None:
+async def test_an_upload_larger_than_memory_is_never_buffered() -> None:
     """64 MiB stand for any size: the bytes held do not grow with the bytes relayed."""
     async with rig() as r:
         size = 64 << 20

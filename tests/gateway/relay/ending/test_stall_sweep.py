@@ -19,7 +19,7 @@ class Asked:
         self.times += 1
 
 
-async def test_everyone_is_asked_and_others_have_turns_in_between() -> None:
+async def test_a_sweep_checks_every_peer_and_yields_between_steps() -> None:
     connections = [Asked() for _ in range(1300)]
     sweep = StallSweep(asyncio.get_running_loop(), seconds=0.02, connections=lambda: connections)
     async with asyncio.timeout(READ_SECONDS):
@@ -34,7 +34,7 @@ async def test_everyone_is_asked_and_others_have_turns_in_between() -> None:
     assert times == [one.times for one in connections]
 
 
-async def test_a_browser_for_which_only_the_kernel_holds_bytes_is_given_up() -> None:
+async def test_a_browser_with_stalled_kernel_data_is_reset() -> None:
     async with rig(limits=Limits(write_stall_seconds=0.6)) as r:
         browser, app, _ = await r.joined(request())
         browser.stall()

@@ -15,7 +15,7 @@ MANY = b"x" * (32 << 20)
 """More than the kernel takes for a peer that does not read."""
 
 
-async def test_a_peer_that_takes_nothing_is_found_and_one_that_reads_is_not() -> None:
+async def test_a_stalled_peer_is_found_and_a_reading_one_is_not() -> None:
     watch = StallWatch(asyncio.get_running_loop())
     async with connected(2) as (sides, (still, reads)):
         stalled: list[int] = []
@@ -44,7 +44,7 @@ async def test_a_peer_that_takes_nothing_is_found_and_one_that_reads_is_not() ->
 
 
 @pytest.mark.parametrize("bound", ["_CHECKS_AT_ONCE", "_FOUND_AT_ONCE"])
-async def test_of_many_a_few_are_found_in_one_turn(
+async def test_stalled_peers_are_found_some_per_turn(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise thousands of peers that stall together would block the loop when given up."""
@@ -69,7 +69,7 @@ async def test_of_many_a_few_are_found_in_one_turn(
     watch.close()
 
 
-async def test_a_peer_with_little_time_does_not_wait_for_one_with_much() -> None:
+async def test_a_short_stall_deadline_is_not_delayed_by_a_long_one() -> None:
     loop = asyncio.get_running_loop()
     watch = StallWatch(loop)
     async with connected(3) as (sides, _):
@@ -84,7 +84,7 @@ async def test_a_peer_with_little_time_does_not_wait_for_one_with_much() -> None
     watch.close()
 
 
-async def test_what_is_forgotten_or_closed_is_not_watched() -> None:
+async def test_a_forgotten_or_closed_peer_is_not_watched() -> None:
     watch = StallWatch(asyncio.get_running_loop())
     async with connected(2) as ((forgotten, closed), peers):
         stalled: list[str] = []
@@ -100,7 +100,7 @@ async def test_what_is_forgotten_or_closed_is_not_watched() -> None:
     watch.close()
 
 
-async def test_progress_is_what_the_peer_takes() -> None:
+async def test_progress_is_measured_by_bytes_the_peer_acknowledged() -> None:
     async with connected(1) as ((side,), (peer,)):
         before = progress(side.transport)
         side.transport.write(b"x" * 1000)

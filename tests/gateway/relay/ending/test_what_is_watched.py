@@ -53,7 +53,7 @@ def is_reset(call: Any, transport: asyncio.Transport) -> bool:
     return isinstance(call, partial) and (call.func, call.args) == (reset, (transport,))
 
 
-async def test_a_browser_is_reset_after_its_time_unless_somebody_says_otherwise(
+async def test_a_browser_is_reset_after_its_stall_deadline_by_default(
     closer: Closer, joined: tuple[Side, Peer]
 ) -> None:
     transport = joined[0].transport
@@ -68,13 +68,13 @@ async def test_a_browser_is_reset_after_its_time_unless_somebody_says_otherwise(
     assert not closer.stalls.watches(transport)
 
 
-async def test_an_app_has_its_own_time(closer: Closer, joined: tuple[Side, Peer]) -> None:
+async def test_an_app_has_its_own_stall_deadline(closer: Closer, joined: tuple[Side, Peer]) -> None:
     transport = joined[0].transport
     closer.watch(transport, stalled, app=True)
     assert watched(closer, transport) == (APP, False, stalled)
 
 
-async def test_writes_that_wait_are_watched_until_they_do_not_and_nothing_is_replaced(
+async def test_buffered_writes_are_watched_until_flushed(
     closer: Closer, joined: tuple[Side, Peer]
 ) -> None:
     transport = joined[0].transport
@@ -96,7 +96,7 @@ async def test_writes_that_wait_are_watched_until_they_do_not_and_nothing_is_rep
     assert watched(closer, transport) == (APP, True, stalled)
 
 
-async def test_what_the_kernel_holds_is_looked_at_and_what_it_has_passed_on_is_not(
+async def test_unacknowledged_kernel_data_is_watched(
     closer: Closer, joined: tuple[Side, Peer]
 ) -> None:
     side, peer = joined
@@ -119,7 +119,7 @@ async def test_what_the_kernel_holds_is_looked_at_and_what_it_has_passed_on_is_n
     assert watched(closer, transport) == (APP, True, stalled)
 
 
-async def test_a_connection_that_is_gone_by_now_is_not_watched(closer: Closer) -> None:
+async def test_a_closed_connection_is_not_watched(closer: Closer) -> None:
     calls: list[Watch] = [
         closer.watch, closer.watch_writes, closer.watch_if_unacknowledged,
         closer.close, closer.forget, closer.enable_keepalive,
@@ -132,7 +132,7 @@ async def test_a_connection_that_is_gone_by_now_is_not_watched(closer: Closer) -
     assert (len(closer.stalls), len(closer.hangups)) == (0, 0)
 
 
-async def test_an_apps_host_that_vanishes_is_found_by_the_kernel(
+async def test_a_vanished_upstream_host_is_detected_by_keep_alive(
     closer: Closer, joined: tuple[Side, Peer]
 ) -> None:
     sock = joined[0].transport.get_extra_info("socket")
@@ -144,7 +144,7 @@ async def test_an_apps_host_that_vanishes_is_found_by_the_kernel(
 
 
 @pytest.mark.parametrize("waits", [True, False])
-async def test_the_last_bytes_are_watched_where_some_wait(
+async def test_the_last_bytes_are_watched_if_any_are_buffered(
     closer: Closer, joined: tuple[Side, Peer], waits: bool
 ) -> None:
     side, peer = joined
@@ -191,7 +191,7 @@ async def test_an_app_that_is_closed_in_time_is_not_reset(
     assert len(later) == waits
 
 
-async def test_under_tls_the_loop_may_say_nothing_of_a_browser_that_left(
+async def test_a_browser_that_left_under_tls_is_detected_without_a_loop_event(
     closer: Closer, joined: tuple[Side, Peer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     side, peer = joined
@@ -209,7 +209,7 @@ async def test_under_tls_the_loop_may_say_nothing_of_a_browser_that_left(
         await left.wait()
 
 
-async def test_a_connection_is_forgotten_for_whatever_it_was_watched(
+async def test_a_connection_is_removed_from_every_watch(
     closer: Closer, joined: tuple[Side, Peer]
 ) -> None:
     transport = joined[0].transport
@@ -219,7 +219,7 @@ async def test_a_connection_is_forgotten_for_whatever_it_was_watched(
     assert (len(closer.stalls), len(closer.hangups)) == (0, 0)
 
 
-async def test_once_shut_down_nothing_is_watched_and_nothing_waits(
+async def test_after_shutdown_no_connection_is_watched(
     closer: Closer, joined: tuple[Side, Peer]
 ) -> None:
     side, _ = joined

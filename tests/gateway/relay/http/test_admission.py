@@ -56,9 +56,7 @@ ASKS = {
 
 @pytest.mark.parametrize("state", ["ready", "starting", "closing", "expired", "unreadable", "gone"])
 @pytest.mark.parametrize("ask", ASKS)
-async def test_no_state_of_a_route_lets_anybody_in_without_a_credential(
-    state: str, ask: str
-) -> None:
+async def test_no_route_state_admits_a_request_without_credential(state: str, ask: str) -> None:
     async with rig() as r:
         match state:
             case "expired":
@@ -85,7 +83,7 @@ async def test_no_state_of_a_route_lets_anybody_in_without_a_credential(
         ({"kind": "later"}, 503, "session_unreadable"),
     ],
 )
-async def test_states_have_their_answers_for_those_who_may_know(
+async def test_each_route_state_has_its_response_for_authorized_users(
     change: dict[str, Any], status: int, code: str
 ) -> None:
     async with rig() as r:
@@ -109,9 +107,7 @@ async def test_states_have_their_answers_for_those_who_may_know(
         (COOKIE[:-1], 401, "bad_credential"),
     ],
 )
-async def test_cookies_that_are_good_for_nothing_here(
-    credential: str, status: int, code: str
-) -> None:
+async def test_unusable_cookies_are_refused(credential: str, status: int, code: str) -> None:
     async with rig() as r:
         browser = await r.browser()
         browser.send(request(credential=f"Cookie: {credential}"))
@@ -120,7 +116,7 @@ async def test_cookies_that_are_good_for_nothing_here(
         assert r.app.count == 0
 
 
-async def test_neither_our_cookie_nor_a_token_of_ours_reaches_the_app() -> None:
+async def test_neither_gateway_cookie_nor_token_is_forwarded() -> None:
     async with rig() as r:
         r.gate.tokens["good"] = claims()
         raw = request(
@@ -138,7 +134,7 @@ async def test_neither_our_cookie_nor_a_token_of_ours_reaches_the_app() -> None:
             assert secret not in head
 
 
-async def test_the_apps_own_authorization_crosses_untouched() -> None:
+async def test_the_apps_own_authorization_is_forwarded_unchanged() -> None:
     async with rig() as r:
         theirs = "Authorization: Bearer e30.eyJhdWQiOiJhcHAifQ.e30"
         _, _, head = await r.joined(request("/", theirs))
@@ -146,7 +142,7 @@ async def test_the_apps_own_authorization_crosses_untouched() -> None:
 
 
 @pytest.mark.parametrize("credential", ["Fumarole-Token: good", f"Authorization: bEaReR  {OURS} "])
-async def test_a_token_is_a_credential_that_is_marked_last(credential: str) -> None:
+async def test_a_token_is_marked_as_used_after_all_other_checks(credential: str) -> None:
     async with rig() as r:
         r.gate.tokens |= {"good": claims(), OURS: claims()}
         browser, app, head = await r.joined(request(credential=credential))
@@ -161,7 +157,7 @@ async def test_a_token_is_a_credential_that_is_marked_last(credential: str) -> N
 
 @pytest.mark.parametrize("credential", ["Fumarole-Token: good", f"Authorization: Bearer {OURS}"])
 @pytest.mark.parametrize("without", [None, "Authorization: Bearer the-apps-own"])
-async def test_a_bearer_is_good_for_its_own_request_alone(
+async def test_a_bearer_authorizes_only_its_own_request(
     credential: str, without: str | None
 ) -> None:
     """A cached decision may rest on a cookie, which later requests repeat, but never on a token."""
@@ -187,7 +183,7 @@ async def test_a_bearer_is_good_for_its_own_request_alone(
         ({"iat": 1000, "exp": 1001}, 401, "grant_ended"),
     ],
 )
-async def test_a_token_for_something_else_is_refused_and_not_used_up(
+async def test_a_token_for_another_purpose_is_refused_and_not_spent(
     change: dict[str, Any], status: int, code: str
 ) -> None:
     async with rig() as r:
@@ -201,7 +197,7 @@ async def test_a_token_for_something_else_is_refused_and_not_used_up(
 
 
 @pytest.mark.parametrize("code", ["token_spent", "bus_lost", "token_unsure"])
-async def test_a_token_that_cannot_be_marked_opens_nothing(code: str) -> None:
+async def test_a_token_that_cannot_be_marked_is_refused(code: str) -> None:
     async with rig() as r:
         r.gate.tokens["good"] = claims()
         r.gate.refuse_mark = code
@@ -218,7 +214,7 @@ async def test_a_tunnel_opened_by_a_token_ends_at_its_max_age() -> None:
         assert (await browser.rest())[2:4] == (4401).to_bytes(2, "big")
 
 
-async def test_a_good_grant_for_a_lost_host_waits_for_one_repair() -> None:
+async def test_a_valid_grant_for_an_unknown_host_waits_for_one_repair() -> None:
     async with rig() as r:
         table = r.world.table
         r.world.table = table_of()
@@ -232,7 +228,7 @@ async def test_a_good_grant_for_a_lost_host_waits_for_one_repair() -> None:
         assert r.world.repairs == 1
 
 
-async def test_a_good_grant_for_a_session_that_has_ended_is_410_after_one_repair() -> None:
+async def test_a_valid_grant_for_an_ended_session_is_410_after_one_repair() -> None:
     async with rig() as r:
         r.world.remove()
         status, _ = await r.ask(request())
@@ -250,7 +246,7 @@ async def test_a_good_grant_for_a_session_that_has_ended_is_410_after_one_repair
         f"Fumarole-Token: x\r\nCookie: {COOKIE}",
     ],
 )
-async def test_all_others_get_404_at_once_for_an_unknown_host(credential: str | None) -> None:
+async def test_without_a_grant_an_unknown_host_is_404_at_once(credential: str | None) -> None:
     async with rig() as r:
         r.world.remove()
         status, _ = await r.ask(request(credential=credential))
@@ -268,7 +264,7 @@ async def test_a_host_claimed_by_two_routes_is_not_served() -> None:
         assert status == 404
 
 
-async def test_a_public_host_asks_and_looks_at_no_credential() -> None:
+async def test_a_public_host_needs_and_reads_no_credential() -> None:
     public = {"hosts": [f"{SID}.{BASE}", "demo.example.org"], "public": True}
     async with rig(route_changes=public) as r:
         raw = request(
@@ -354,7 +350,7 @@ async def test_the_clients_address_is_believed_of_trusted_proxies_only(
 
 
 @pytest.mark.parametrize("size", [66_000, 200_000])
-async def test_a_large_body_that_came_while_its_token_was_proven_holds_nothing_up(
+async def test_a_large_body_received_during_token_verification_blocks_no_request(
     size: int,
 ) -> None:
     body = b"x" * size
@@ -381,7 +377,7 @@ async def test_a_large_body_that_came_while_its_token_was_proven_holds_nothing_u
         assert (await app.head()).startswith(b"GET /next")
 
 
-async def test_a_fault_of_ours_while_a_token_is_proven_leaves_nobody_waiting(
+async def test_an_internal_error_during_token_verification_gets_a_response(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with rig() as r:
@@ -397,7 +393,7 @@ async def test_a_fault_of_ours_while_a_token_is_proven_leaves_nobody_waiting(
     assert "a background task failed" in caplog.text
 
 
-async def test_another_method_with_the_same_fields_is_judged_anew() -> None:
+async def test_another_method_with_the_same_fields_is_authorized_anew() -> None:
     elsewhere = (
         "Sec-Fetch-Site: cross-site",
         "Sec-Fetch-Mode: navigate",
@@ -412,7 +408,7 @@ async def test_another_method_with_the_same_fields_is_judged_anew() -> None:
         assert await app.silent()
 
 
-def test_a_page_for_nobody_who_is_known_asks_for_no_right() -> None:
+def test_a_page_without_user_acquires_no_access_right() -> None:
     known = table_of(route(PORT)).route(SID)
     assert access_right_of(ServePage(host=HOST, sid=SID, route=known)) is None
     assert access_right_of(ServePage(host=HOST, sid=SID, route=None, grant=GRANT)) is None

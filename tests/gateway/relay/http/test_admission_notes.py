@@ -79,7 +79,7 @@ class Audit:
         (request(host="nowhere.example"), ("not_found", "request", None, None, "ada")),
     ],
 )
-async def test_each_refusal_is_recorded_with_what_is_proved(
+async def test_each_refusal_is_recorded_with_the_proven_user(
     raw: bytes, told: tuple[Any, ...]
 ) -> None:
     audit = Audit()
@@ -88,7 +88,7 @@ async def test_each_refusal_is_recorded_with_what_is_proved(
         assert audit.told() == told
 
 
-async def test_a_token_that_was_used_is_recorded_as_whose_it_is() -> None:
+async def test_a_used_token_is_recorded_with_its_user() -> None:
     audit = Audit()
     async with rig(audit=audit.trail) as r:
         r.gate.tokens["good"] = claims(sub="eve")
@@ -110,7 +110,7 @@ async def test_one_connection_too_many_is_refused_and_recorded() -> None:
         assert r.app.count == 1
 
 
-async def test_what_is_let_in_is_no_refusal() -> None:
+async def test_an_admitted_request_is_not_recorded_as_refusal() -> None:
     audit = Audit()
     async with rig(audit=audit.trail) as r:
         browser, app, _ = await r.joined(request())
@@ -119,7 +119,7 @@ async def test_what_is_let_in_is_no_refusal() -> None:
         assert audit.records == []
 
 
-async def test_what_is_turned_away_under_overload_is_no_refusal() -> None:
+async def test_a_request_shed_under_overload_is_not_recorded_as_refusal() -> None:
     audit = Audit()
     async with rig(audit=audit.trail) as r:
         r.path.parts.overload.step = Step.UNAUTHENTICATED
@@ -130,7 +130,7 @@ async def test_what_is_turned_away_under_overload_is_no_refusal() -> None:
 # A table that may be stale
 
 
-async def test_a_process_that_slept_looks_once_before_it_serves_on() -> None:
+async def test_a_suspended_process_polls_once_before_it_serves_again() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
@@ -148,7 +148,7 @@ async def test_a_process_that_slept_looks_once_before_it_serves_on() -> None:
         assert r.world.repairs == 1
 
 
-async def test_what_ended_while_the_process_slept_is_not_served_on() -> None:
+async def test_a_session_that_ended_during_a_suspension_is_not_served() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
@@ -168,7 +168,7 @@ async def test_what_ended_while_the_process_slept_is_not_served_on() -> None:
 
 
 @pytest.mark.parametrize("still", ["stale", "not serving", "without a table"])
-async def test_a_look_that_leads_to_nothing_serves_nothing(still: str) -> None:
+async def test_a_failed_poll_serves_no_request(still: str) -> None:
     async with rig() as r:
         r.world.stale = True
 
@@ -188,7 +188,7 @@ async def test_a_look_that_leads_to_nothing_serves_nothing(still: str) -> None:
         assert r.app.count == 0
 
 
-async def test_a_connection_that_waited_for_a_look_can_wait_for_another() -> None:
+async def test_a_connection_can_wait_for_a_second_poll() -> None:
     async with rig() as r:
         r.world.remove()
         browser = await r.browser()
@@ -199,7 +199,7 @@ async def test_a_connection_that_waited_for_a_look_can_wait_for_another() -> Non
         assert [one.task for one in r.connections] == [None]
 
 
-async def test_a_connection_whose_request_was_refused_holds_no_right_any_more() -> None:
+async def test_a_refused_request_releases_the_connections_access_right() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
@@ -226,7 +226,7 @@ async def test_a_connection_whose_request_was_refused_holds_no_right_any_more() 
 
 
 @pytest.mark.parametrize("step", ["verify", "mark"])
-async def test_for_a_client_that_leaves_no_token_is_used_and_no_app_is_called(
+async def test_for_a_client_that_left_no_token_is_spent_and_no_app_dialled(
     monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
     async with rig() as r:
@@ -256,7 +256,7 @@ async def test_for_a_client_that_leaves_no_token_is_used_and_no_app_is_called(
 # Who is remembered
 
 
-async def test_a_token_that_was_marked_already_is_neither_verified_nor_marked_again(
+async def test_a_marked_token_is_neither_verified_nor_marked_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with rig() as r:
@@ -279,7 +279,7 @@ async def test_the_client_of_a_session_is_known_by_its_address() -> None:
         assert tunnel.access_right.address == "127.0.0.1"
 
 
-async def test_connections_to_apps_are_one_users_and_on_public_hosts_one_addresss() -> None:
+async def test_upstream_connections_are_pooled_per_user_and_on_public_hosts_per_address() -> None:
     public = {"hosts": [f"{SID}.{BASE}", "demo.example.org"], "public": True}
     async with rig(route_changes=public) as r:
         browser, app, _ = await r.joined(request())
@@ -333,7 +333,7 @@ def post(target: str = "/") -> bytes:
         (request("/lab?no_track_activity=0", NAVIGATES), True),
     ],
 )
-async def test_what_a_person_has_caused_is_noted(raw: bytes, caused: bool) -> None:
+async def test_requests_caused_by_a_user_are_noted_as_input(raw: bytes, caused: bool) -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())

@@ -58,7 +58,7 @@ def asserted(head: bytes, assertions: Assertions) -> str | None:
     return str(claims["sub"])
 
 
-async def test_requests_and_upgrades_carry_it_in_place_of_the_clients() -> None:
+async def test_the_assertion_replaces_the_clients_field_in_requests_and_upgrades() -> None:
     assertions = signing()
     async with rig(assertions=assertions) as r:
         for raw in (
@@ -72,14 +72,14 @@ async def test_requests_and_upgrades_carry_it_in_place_of_the_clients() -> None:
 
 
 @pytest.mark.parametrize("raw", [request("/", *SPOOFED), upgrade("/ws", *SPOOFED)])
-async def test_the_clients_own_is_removed_also_where_none_is_made(raw: bytes) -> None:
+async def test_the_clients_assertion_is_removed_even_without_signing_key(raw: bytes) -> None:
     async with rig() as r:
         _, _, head = await r.joined(raw)
         assert b"assertion" not in head.lower()
         assert b"root" not in head
 
 
-async def test_each_user_of_a_connection_has_their_own() -> None:
+async def test_each_user_of_a_connection_has_an_assertion() -> None:
     assertions = signing()
     async with rig(assertions=assertions) as r:
         browser, app, head = await r.joined(request())
@@ -91,7 +91,7 @@ async def test_each_user_of_a_connection_has_their_own() -> None:
         assert asserted(await other.head(), assertions) == "eve"
 
 
-async def test_what_a_bearer_authenticates_is_asserted_too() -> None:
+async def test_requests_with_bearer_carry_an_assertion() -> None:
     assertions = signing()
     async with rig(assertions=assertions) as r:
         now = time.time()
@@ -109,7 +109,7 @@ async def test_what_a_bearer_authenticates_is_asserted_too() -> None:
     assert assertions.signed == 1
 
 
-async def test_nobody_is_asserted_on_a_public_host() -> None:
+async def test_a_public_host_carries_no_assertion() -> None:
     assertions = signing()
     public = {"hosts": [f"{SID}.apps.localhost", "demo.example.org"], "public": True}
     async with rig(assertions=assertions, route_changes=public) as r:
@@ -119,7 +119,7 @@ async def test_nobody_is_asserted_on_a_public_host() -> None:
     assert assertions.signed == 0
 
 
-async def test_a_connection_sends_it_again_for_a_minute_and_then_another() -> None:
+async def test_a_connection_reuses_an_assertion_for_a_minute() -> None:
     """Requests with equal and different field sections on one persistent connection."""
     assertions, clock = signing(), [time.time()]
     async with rig(assertions=assertions, wall=lambda: clock[0]) as r:

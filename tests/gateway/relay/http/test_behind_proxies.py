@@ -22,7 +22,7 @@ from tests.gateway.relay.test_tls import connect
 
 
 @pytest.mark.parametrize("source", ["192.0.2.7", "2001:db8::7"])
-async def test_a_proxy_header_says_who_the_client_is(source: str) -> None:
+async def test_a_proxy_header_names_the_client_address(source: str) -> None:
     async with proxied() as r:
         browser = await r.browser(PROXY)
         browser.send(header(source))
@@ -31,7 +31,7 @@ async def test_a_proxy_header_says_who_the_client_is(source: str) -> None:
         assert f"\r\nX-Forwarded-For: {source}\r\n".encode() in head
 
 
-async def test_a_proxy_header_arrives_byte_by_byte_and_with_its_request() -> None:
+async def test_a_proxy_header_is_read_in_any_split() -> None:
     async with proxied() as r:
         browser = await r.browser(PROXY)
         raw = header(extra=b"\x04\x00\x02hi") + request()
@@ -43,14 +43,14 @@ async def test_a_proxy_header_arrives_byte_by_byte_and_with_its_request() -> Non
         assert b"\r\nX-Forwarded-For: 192.0.2.7\r\n" in await app.head()
 
 
-async def test_a_proxy_that_speaks_for_itself_is_itself() -> None:
+async def test_a_local_proxy_command_keeps_the_proxys_address() -> None:
     async with proxied() as r:
         browser = await r.browser(PROXY)
         browser.send(header(command=0x20))
         assert f"\r\nX-Forwarded-For: {PROXY}\r\n".encode() in await asked(r, browser)
 
 
-async def test_a_proxy_that_speaks_http_is_heard_too() -> None:
+async def test_x_forwarded_for_of_a_trusted_proxy_is_used() -> None:
     async with proxied() as r:
         head = await asked(r, await r.browser(PROXY), "X-Forwarded-For: 6.6.6.6, 9.9.9.9")
         assert b"\r\nX-Forwarded-For: 9.9.9.9\r\n" in head
@@ -77,7 +77,7 @@ async def test_a_chain_of_proxies_is_followed() -> None:
         header(length=0xFFFF),
     ],
 )
-async def test_a_proxy_header_that_is_not_understood_ends_the_connection(raw: bytes) -> None:
+async def test_a_malformed_proxy_header_ends_the_connection(raw: bytes) -> None:
     async with proxied() as r:
         browser = await r.browser(PROXY)
         browser.send(raw + request())
@@ -86,7 +86,7 @@ async def test_a_proxy_header_that_is_not_understood_ends_the_connection(raw: by
         assert not r.connections
 
 
-async def test_nobody_else_may_say_whose_connection_it_is() -> None:
+async def test_a_proxy_header_of_an_untrusted_address_is_refused() -> None:
     async with proxied() as r:
         for source in ("127.78.0.1", None):
             browser = await r.browser(source)
@@ -100,14 +100,14 @@ async def test_nobody_else_may_say_whose_connection_it_is() -> None:
 
 
 @pytest.mark.parametrize("begun", [b"", header()[:1], header()[:15], header()[:20]])
-async def test_a_proxy_that_says_nothing_more_is_not_waited_for(begun: bytes) -> None:
+async def test_a_proxy_that_stalls_is_disconnected(begun: bytes) -> None:
     async with proxied(QUICK) as r:
         browser = await r.browser(PROXY)
         browser.send(begun)
         assert await browser.gone() == b""
 
 
-async def test_limits_count_the_client_and_not_the_proxy(
+async def test_limits_apply_to_the_client_and_not_the_proxy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gateway.core.limits.connection_quota.MIN_IDLE_SECONDS", 60.0)
@@ -125,7 +125,7 @@ async def test_limits_count_the_client_and_not_the_proxy(
         await asked(r, browser)
 
 
-async def test_connections_of_an_http_proxy_are_not_one_clients() -> None:
+async def test_connections_of_an_http_proxy_are_not_counted_as_one_client() -> None:
     async with proxied(Limits(address_connections=2)) as r:
         peers = [await r.browser(PROXY) for _ in range(5)]
         for peer in peers:
@@ -134,7 +134,7 @@ async def test_connections_of_an_http_proxy_are_not_one_clients() -> None:
         assert not r.path.meters.refusals
 
 
-async def test_a_proxy_header_stands_before_tls(certificate: Path) -> None:
+async def test_a_proxy_header_precedes_tls(certificate: Path) -> None:
     context = ssl.create_default_context()
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE

@@ -42,7 +42,7 @@ async def test_every_refused_request_gets_its_status_and_no_app_sees_a_connectio
         assert r.app.count == 0
 
 
-async def test_refused_requests_are_refused_byte_by_byte_too() -> None:
+async def test_refused_requests_are_refused_when_sent_byte_by_byte() -> None:
     wrong = []
     async with rig() as r:
         for status, name, text in REFUSED[::11]:
@@ -70,7 +70,7 @@ async def test_malformed_heads_end_the_connection() -> None:
         assert r.app.count == 0
 
 
-async def test_every_broken_answer_becomes_a_502_and_ends_the_apps_connection() -> None:
+async def test_every_malformed_response_is_502_and_closes_the_upstream_connection() -> None:
     wrong = []
     async with rig() as r:
         for name, text in read_corpus("broken_answers", 2):
@@ -85,7 +85,7 @@ async def test_every_broken_answer_becomes_a_502_and_ends_the_apps_connection() 
         assert len(r.path.pool) == 0
 
 
-async def test_every_broken_switch_becomes_a_502() -> None:
+async def test_every_malformed_101_is_502() -> None:
     async with rig() as r:
         for name, text in read_corpus("broken_switches", 2):
             browser, app, _ = await r.joined(upgrade())
@@ -96,7 +96,7 @@ async def test_every_broken_switch_becomes_a_502() -> None:
         assert r.path.meters.tunnels == 0
 
 
-async def test_a_head_answer_with_a_body_swallows_no_other_answer() -> None:
+async def test_a_head_response_with_a_body_does_not_consume_the_next_response() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request(method="HEAD"))
         app.send(answer(b"body"))

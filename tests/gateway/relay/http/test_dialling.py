@@ -19,7 +19,7 @@ async def never(*_arguments: object) -> None:
     await asyncio.Event().wait()
 
 
-async def test_a_dial_that_takes_too_long_is_given_up_and_the_connection_goes_on(
+async def test_a_dial_past_its_deadline_is_504_and_keeps_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with rig() as r:
@@ -40,7 +40,7 @@ async def test_a_dial_that_takes_too_long_is_given_up_and_the_connection_goes_on
         assert status_of((await browser.answer())[0]) == 200
 
 
-async def test_nobody_dials_for_a_browser_that_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_no_dial_starts_for_a_client_that_left(monkeypatch: pytest.MonkeyPatch) -> None:
     async with rig() as r:
         dial_by(r, monkeypatch, never)
         browser = await r.browser()
@@ -53,7 +53,7 @@ async def test_nobody_dials_for_a_browser_that_has_left(monkeypatch: pytest.Monk
         assert not r.path.connections
 
 
-async def test_a_connection_that_nobody_waits_for_any_more_is_closed(
+async def test_a_dialled_connection_without_a_waiting_request_is_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The dial ends at the same moment as the browser leaves."""
@@ -94,7 +94,7 @@ async def test_a_target_that_is_forbidden_is_refused_at_once(
         assert r.path.meters.upstream_failures["target_forbidden"] == 2
 
 
-async def test_a_dial_that_fails_as_none_should_resets_and_is_logged(
+async def test_an_unexpected_dial_error_resets_and_is_logged(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*_arguments: object) -> None:

@@ -30,7 +30,7 @@ from tests.gateway.relay.harness import (
 )
 
 
-async def test_a_public_route_that_turns_private_ends_what_is_open() -> None:
+async def test_a_public_route_that_becomes_private_closes_open_connections() -> None:
     public = {"hosts": [f"{SID}.{BASE}", "demo.example.org"], "public": True}
     async with rig(route_changes=public) as r:
         raw = upgrade(host=f"demo.example.org:{PORT}", credential=None)
@@ -39,7 +39,7 @@ async def test_a_public_route_that_turns_private_ends_what_is_open() -> None:
         assert (await browser.rest())[2:4] == (4410).to_bytes(2, "big")
 
 
-async def test_a_new_target_gets_no_request_on_an_old_connection() -> None:
+async def test_a_new_target_receives_no_request_on_a_pooled_connection() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
@@ -61,7 +61,7 @@ async def test_a_new_target_gets_no_request_on_an_old_connection() -> None:
         ("bus", 503, "bus_lost"),
     ],
 )
-async def test_a_request_under_way_is_refused_when_its_right_ends(
+async def test_a_request_in_progress_is_refused_when_its_access_right_ends(
     happening: str, status: int, code: str
 ) -> None:
     async with rig() as r:
@@ -82,7 +82,7 @@ async def test_a_request_under_way_is_refused_when_its_right_ends(
         assert await app.rest() == b""
 
 
-async def test_an_answer_under_way_is_reset_when_its_right_ends() -> None:
+async def test_a_response_in_progress_is_reset_when_its_access_right_ends() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(b"HTTP/1.1 200 OK\r\n\r\nbegun")
@@ -93,7 +93,7 @@ async def test_an_answer_under_way_is_reset_when_its_right_ends() -> None:
         assert await app.gone() == b""
 
 
-async def test_a_request_that_is_being_dialled_is_refused_when_its_right_ends() -> None:
+async def test_a_request_being_dialled_is_refused_when_its_access_right_ends() -> None:
     async with rig(networks=NETWORKS) as r:
         browser = await r.browser()
         browser.send(request())
@@ -123,7 +123,7 @@ async def test_after_a_revocation_the_next_request_on_the_connection_is_refused(
         assert (await (await r.app.connection()).head()).startswith(b"GET /2")
 
 
-async def test_a_kept_decision_ends_with_the_grant_even_if_nobody_says_so() -> None:
+async def test_a_cached_decision_ends_with_the_grant_without_an_event() -> None:
     now = [time.time()]
     async with rig(wall=lambda: now[0]) as r:
         browser, app, _ = await r.joined(request())
@@ -134,7 +134,7 @@ async def test_a_kept_decision_ends_with_the_grant_even_if_nobody_says_so() -> N
         assert status_of((await browser.answer())[0]) == 401
 
 
-async def test_a_deadline_that_comes_sooner_than_the_one_before_is_kept() -> None:
+async def test_an_earlier_deadline_replaces_a_later_one() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         (connection,) = r.connections
@@ -148,21 +148,21 @@ async def test_a_deadline_that_comes_sooner_than_the_one_before_is_kept() -> Non
 
 
 @pytest.mark.parametrize("target", ["10.0.0.1", "169.254.169.254", "0.0.0.0", "::ffff:10.0.0.1"])
-async def test_a_target_out_of_bounds_is_503_and_never_dialled(target: str) -> None:
+async def test_a_forbidden_target_is_503_and_never_dialled(target: str) -> None:
     async with rig(route_changes={"target": {"host": target}}) as r:
         status, raw = await r.ask(request())
         assert status == 503
         assert b"target_forbidden" in raw
 
 
-async def test_a_target_that_refuses_is_502() -> None:
+async def test_a_refused_connection_is_502() -> None:
     async with rig(route_changes={"target": {"port": 1}}) as r:
         status, raw = await r.ask(request())
         assert status == 502
         assert b"app_unreachable" in raw
 
 
-async def test_nothing_is_served_once_the_bus_is_lost_for_too_long() -> None:
+async def test_no_request_is_served_after_the_bus_grace() -> None:
     async with rig() as r:
         r.world.serving = False
         status, raw = await r.ask(request())
@@ -171,7 +171,7 @@ async def test_nothing_is_served_once_the_bus_is_lost_for_too_long() -> None:
         assert (await r.ask(request()))[0] == 503
 
 
-async def test_a_silent_controller_stops_new_connections_but_not_those_there_are() -> None:
+async def test_a_silent_controller_stops_new_dials_but_keeps_open_connections() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
@@ -192,7 +192,7 @@ async def test_a_head_that_takes_too_long_is_refused() -> None:
         assert await browser.rest() == b""
 
 
-async def test_dripping_bytes_do_not_prolong_a_head() -> None:
+async def test_a_dripping_head_does_not_extend_its_deadline() -> None:
     async with rig(limits=Limits(head_seconds=0.2)) as r:
         browser = await r.browser()
         for byte in b"GET / HTTP/1.1\r\nHost: a\r\n" * 20:
@@ -203,7 +203,7 @@ async def test_dripping_bytes_do_not_prolong_a_head() -> None:
         assert r.path.meters.refusals["head_timeout"] == 1
 
 
-async def test_an_idle_connection_is_closed_after_a_while() -> None:
+async def test_an_idle_connection_is_closed_after_its_timeout() -> None:
     async with rig(limits=Limits(idle_seconds=0.2)) as r:
         browser = await r.browser()
         assert await browser.rest() == b""
@@ -223,7 +223,7 @@ async def test_an_idle_connection_is_closed_after_a_while() -> None:
         (b"GET / HTTP/1.1\r\nHost: a\r\n" + b"X: aaaaaaaaaa\r\n" * 6000 + b"\r\n", 431),
     ],
 )
-async def test_heads_that_are_too_large_have_their_answers(raw: bytes, status: int) -> None:
+async def test_oversize_heads_are_431_or_414(raw: bytes, status: int) -> None:
     async with rig() as r:
         browser = await r.browser()
         browser.send(raw)
@@ -231,7 +231,7 @@ async def test_heads_that_are_too_large_have_their_answers(raw: bytes, status: i
         assert await browser.gone() == b""
 
 
-async def test_a_refused_upload_is_read_for_a_moment_so_that_the_answer_arrives() -> None:
+async def test_a_refused_upload_is_drained_so_that_the_response_arrives() -> None:
     async with rig(limits=Limits(linger_seconds=0.5)) as r:
         browser = await r.browser()
         fields = (FROM_HERE, "Content-Length: 100000000")
@@ -261,7 +261,7 @@ async def test_a_whole_request_that_is_refused_keeps_the_connection() -> None:
         assert (await app.head()).startswith(b"GET /in")
 
 
-async def test_draining_lets_answers_finish_and_takes_no_new_requests() -> None:
+async def test_a_drain_finishes_responses_and_accepts_no_new_requests() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         idle = await r.browser()
@@ -276,7 +276,7 @@ async def test_draining_lets_answers_finish_and_takes_no_new_requests() -> None:
         assert await browser.rest() == b""
 
 
-async def test_nothing_is_left_behind() -> None:
+async def test_no_task_or_connection_is_left_behind() -> None:
     async with rig() as r:
         for n in range(50):
             browser, app, _ = await r.joined(request() if n % 2 else upgrade())

@@ -17,7 +17,7 @@ def ending(at: float) -> dict[str, Any]:
     return {"expires_at": at, "status": {"phase": "ready", "since": at - 3600}}
 
 
-async def test_a_navigation_is_told_once_and_the_connection_goes_on() -> None:
+async def test_a_navigation_gets_one_notice_and_the_connection_stays_open() -> None:
     ends_at = time.time() + 300
     async with rig(route_changes=ending(ends_at), end_notice_seconds=600) as r:
         browser, app, _ = await r.joined(request("/api"))
@@ -66,7 +66,7 @@ async def test_a_navigation_is_told_once_and_the_connection_goes_on() -> None:
         assert status_of((await browser.answer())[0]) == 409
 
 
-async def test_a_kept_decision_tells_from_its_time_on() -> None:
+async def test_a_cached_decision_gives_notice_once_due() -> None:
     now = time.time()
     clock = [now]
     async with rig(
@@ -85,7 +85,7 @@ async def test_a_kept_decision_tells_from_its_time_on() -> None:
         assert statuses == [200, 200, 200, 409]
 
 
-async def test_it_is_off_where_it_is_not_asked_for_and_under_public_links() -> None:
+async def test_the_end_notice_is_off_by_default_and_under_public_links() -> None:
     async with rig(route_changes=ending(time.time() + 300)) as r:
         browser, app, _ = await r.joined(request("/", *NAVIGATES))
         app.send(answer(b"a page", HTML))

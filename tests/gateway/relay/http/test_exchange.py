@@ -20,7 +20,7 @@ from tests.gateway.relay.harness import (
 )
 
 
-async def test_a_request_crosses_in_canonical_form() -> None:
+async def test_a_request_is_forwarded_in_canonical_form() -> None:
     async with rig() as r:
         browser, app, head = await r.joined(request("/a?b=c", "X-Own:  1 "))
         assert (
@@ -43,7 +43,7 @@ async def test_a_request_crosses_in_canonical_form() -> None:
 @pytest.mark.parametrize(
     ("target", "varies"), [("/sw.js?v=/1", True), ("/", True), ("/a/sw.js", False)]
 )
-async def test_what_could_be_a_worker_for_all_of_a_host_is_not_served_from_a_cache(
+async def test_a_possible_service_worker_script_has_vary_service_worker(
     target: str, varies: bool
 ) -> None:
     async with rig() as r:
@@ -54,7 +54,7 @@ async def test_what_could_be_a_worker_for_all_of_a_host_is_not_served_from_a_cac
         assert b"\r\nVary: Accept\r\n" in head
 
 
-async def test_a_kept_decision_does_not_let_a_worker_in() -> None:
+async def test_a_cached_decision_does_not_admit_a_service_worker() -> None:
     async with rig() as r:
         worker = "Service-Worker: script"
         browser, app, _ = await r.joined(request("/lab/sw.js", worker))
@@ -67,7 +67,7 @@ async def test_a_kept_decision_does_not_let_a_worker_in() -> None:
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE", "PROPFIND", "VERSION-CONTROL", "QUERY"])
-async def test_methods_of_the_registry_cross(method: str) -> None:
+async def test_registered_methods_are_forwarded(method: str) -> None:
     async with rig() as r:
         browser, app, head = await r.joined(request("/", FROM_HERE, method=method))
         assert head.startswith(f"{method} / HTTP/1.1\r\n".encode())
@@ -75,7 +75,7 @@ async def test_methods_of_the_registry_cross(method: str) -> None:
         assert status_of((await browser.answer())[0]) == 200
 
 
-async def test_a_base_path_stands_before_the_path_as_received() -> None:
+async def test_a_base_path_precedes_the_received_path() -> None:
     async with rig(route_changes={"target": {"base_path": "/base/"}}) as r:
         _, _, head = await r.joined(request("/%2e/a//b?c"))
         assert head.startswith(b"GET /base/%2e/a//b?c HTTP/1.1\r\n")
@@ -87,7 +87,7 @@ async def test_absolute_form_of_this_host_becomes_origin_form() -> None:
         assert head.startswith(b"GET /?a HTTP/1.1\r\n")
 
 
-async def test_answers_of_the_same_connection_come_in_order_over_one_app_connection() -> None:
+async def test_responses_arrive_in_order_over_one_upstream_connection() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request("/1"))
         app.send(answer(b"1"))
@@ -113,7 +113,7 @@ async def test_pipelined_requests_are_answered_in_order() -> None:
         assert r.app.count == 1
 
 
-async def test_a_long_row_of_refused_requests_is_no_recursion() -> None:
+async def test_many_pipelined_refusals_do_not_recurse() -> None:
     async with rig(limits=Limits(address_refusals_per_second=0)) as r:
         browser = await r.browser()
         browser.send(request(credential=None) * 3000)
@@ -133,7 +133,7 @@ async def stream(peer: Peer, data: bytes, seed: int) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_large_bodies_cross_both_ways_unchanged() -> None:
+async def test_large_bodies_are_relayed_both_ways_unchanged() -> None:
     up, down = random.Random(1).randbytes(6_000_000), random.Random(2).randbytes(6_000_000)
     async with rig() as r:
         raw = request("/", FROM_HERE, f"Content-Length: {len(up)}", method="POST")
@@ -153,7 +153,7 @@ async def test_large_bodies_cross_both_ways_unchanged() -> None:
         assert hashlib.sha256(got_down).digest() == hashlib.sha256(down).digest()
 
 
-async def test_chunks_are_framed_anew_without_extensions_and_trailers() -> None:
+async def test_chunks_are_reframed_without_extensions_and_trailers() -> None:
     async with rig() as r:
         raw = request("/", FROM_HERE, "Transfer-Encoding: chunked", method="POST")
         browser, app, head = await r.joined(raw + b'00A;x="y"\r\n0123456789\r\n')
@@ -180,7 +180,7 @@ async def test_malformed_chunks_of_a_request_end_both_connections() -> None:
         assert await browser.rest() == b""
 
 
-async def test_events_arrive_one_by_one() -> None:
+async def test_server_sent_events_are_relayed_one_by_one() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\n")
@@ -192,7 +192,7 @@ async def test_events_arrive_one_by_one() -> None:
         assert await browser.rest() == b""
 
 
-async def test_http_1_0_clients_get_bare_bytes_and_a_closed_connection() -> None:
+async def test_http_1_0_clients_get_an_unframed_body_and_a_closed_connection() -> None:
     async with rig() as r:
         browser = await r.browser()
         browser.send(request().replace(b"HTTP/1.1", b"HTTP/1.0"))
@@ -210,7 +210,7 @@ async def test_http_1_0_clients_get_bare_bytes_and_a_closed_connection() -> None
 
 
 @pytest.mark.parametrize("status", [b"204 No Content", b"304 Not Modified"])
-async def test_answers_without_a_body_keep_the_connection(status: bytes) -> None:
+async def test_responses_without_a_body_keep_the_connection(status: bytes) -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(b"HTTP/1.1 %b\r\nETag: x\r\n\r\n" % status)
@@ -219,7 +219,7 @@ async def test_answers_without_a_body_keep_the_connection(status: bytes) -> None
         assert (await app.head()).startswith(b"GET /next")
 
 
-async def test_a_head_answer_keeps_its_length_and_has_no_body() -> None:
+async def test_a_head_response_keeps_its_length_and_has_no_body() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request(method="HEAD"))
         app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
@@ -228,7 +228,7 @@ async def test_a_head_answer_keeps_its_length_and_has_no_body() -> None:
         assert (await app.head()).startswith(b"GET /next")
 
 
-async def test_expect_and_interim_answers_are_relayed() -> None:
+async def test_expect_and_interim_responses_are_relayed() -> None:
     async with rig() as r:
         raw = request("/", FROM_HERE, "Expect: 100-continue", "Content-Length: 5", method="POST")
         browser, app, head = await r.joined(raw)
@@ -250,7 +250,7 @@ async def test_an_http_1_0_client_expects_no_100() -> None:
         assert b"Content-Length: 5\r\n" in head
 
 
-async def test_interim_answers_without_end_are_refused() -> None:
+async def test_an_unbounded_number_of_interim_responses_is_refused() -> None:
     async with rig(limits=Limits(interim_responses=3)) as r:
         browser, app, _ = await r.joined(request())
         app.send(b"HTTP/1.1 100 Continue\r\n\r\n" * 5)
@@ -259,7 +259,7 @@ async def test_interim_answers_without_end_are_refused() -> None:
         assert status_of((await browser.answer())[0]) == 502
 
 
-async def test_an_early_answer_to_an_upload_is_delivered_and_ends_the_connection() -> None:
+async def test_an_early_response_to_an_upload_is_delivered_and_closes_the_connection() -> None:
     async with rig() as r:
         raw = request("/", FROM_HERE, "Content-Length: 100000000", method="POST")
         browser, app, _ = await r.joined(raw + b"x" * 1000)
@@ -272,7 +272,7 @@ async def test_an_early_answer_to_an_upload_is_delivered_and_ends_the_connection
         assert await browser.rest() == b""
 
 
-async def test_an_early_answer_is_delivered_although_the_app_resets_the_connection() -> None:
+async def test_an_early_response_is_delivered_although_the_app_resets_the_connection() -> None:
     async with rig() as r:
         raw = request("/", FROM_HERE, "Content-Length: 100000000", method="POST")
         browser, app, _ = await r.joined(raw)
@@ -294,7 +294,7 @@ async def test_an_early_answer_is_delivered_although_the_app_resets_the_connecti
         await uploading
 
 
-async def test_an_app_that_answers_while_it_reads_streams_both_ways() -> None:
+async def test_an_app_that_responds_while_it_reads_streams_both_ways() -> None:
     async with rig() as r:
         raw = request("/", FROM_HERE, "Transfer-Encoding: chunked", method="POST")
         browser, app, _ = await r.joined(raw)
@@ -311,7 +311,7 @@ async def test_an_app_that_answers_while_it_reads_streams_both_ways() -> None:
         assert await browser.rest() == b"0\r\n\r\n"
 
 
-async def test_a_stalled_reader_costs_no_more_than_its_buffers() -> None:
+async def test_a_stalled_client_is_bounded_by_its_buffers() -> None:
     async with rig(limits=Limits(splice_bytes=0)) as r:
         browser, app, _ = await r.joined(request())
         browser.stall()
@@ -328,7 +328,7 @@ async def test_a_stalled_reader_costs_no_more_than_its_buffers() -> None:
         assert app.writer.transport.get_write_buffer_size() >= 1 << 20
 
 
-async def test_a_stalled_app_costs_no_more_than_its_buffers() -> None:
+async def test_a_stalled_app_is_bounded_by_its_buffers() -> None:
     async with rig(limits=Limits(splice_bytes=0)) as r:
         raw = request("/", FROM_HERE, "Content-Length: 100000000", method="POST")
         browser, app, _ = await r.joined(raw)

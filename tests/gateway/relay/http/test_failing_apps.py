@@ -32,7 +32,7 @@ async def test_a_safe_request_on_a_stale_connection_is_retried_once(method: str)
         assert status_of(await browser.head()) == 200
 
 
-async def test_it_is_sent_once_more_on_a_new_connection_however_many_are_unused() -> None:
+async def test_a_retry_uses_a_new_connection_though_idle_ones_exist() -> None:
     async with rig() as r:
         joined = [await r.joined(request()) for _ in range(3)]
         for browser, app, _ in joined:
@@ -50,7 +50,7 @@ async def test_it_is_sent_once_more_on_a_new_connection_however_many_are_unused(
         assert len(r.path.pool) == 2
 
 
-async def test_it_is_sent_once_more_only() -> None:
+async def test_a_request_is_retried_only_once() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
@@ -67,7 +67,7 @@ async def test_it_is_sent_once_more_only() -> None:
 
 
 @pytest.mark.parametrize("spoken", [b"", b"HTTP/1.1 2"])
-async def test_what_may_have_had_an_effect_is_never_sent_twice(spoken: bytes) -> None:
+async def test_a_request_that_may_have_had_an_effect_is_never_retried(spoken: bytes) -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
@@ -84,7 +84,7 @@ async def test_what_may_have_had_an_effect_is_never_sent_twice(spoken: bytes) ->
         assert r.app.count == 1
 
 
-async def test_an_unsafe_request_gets_no_connection_that_has_long_been_unused() -> None:
+async def test_an_unsafe_request_uses_no_long_idle_connection() -> None:
     async with rig(limits=Limits(unsafe_idle_seconds=0.0)) as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
@@ -102,7 +102,7 @@ async def test_an_unsafe_request_gets_no_connection_that_has_long_been_unused() 
         b"HTTP/1.1 200 OK\r\nContent-Le",
     ],
 )
-async def test_an_app_that_hangs_up_before_its_answer_is_a_502(broken: bytes) -> None:
+async def test_an_app_that_closes_before_its_response_is_502(broken: bytes) -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(broken)
@@ -121,7 +121,7 @@ async def test_an_app_that_hangs_up_before_its_answer_is_a_502(broken: bytes) ->
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n",
     ],
 )
-async def test_an_answer_that_breaks_off_never_looks_complete(begun: bytes) -> None:
+async def test_a_truncated_response_never_looks_complete(begun: bytes) -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(begun)
@@ -131,7 +131,7 @@ async def test_an_answer_that_breaks_off_never_looks_complete(begun: bytes) -> N
             await browser.rest()
 
 
-async def test_malformed_chunks_of_an_answer_reset_the_browser() -> None:
+async def test_malformed_chunks_of_a_response_reset_the_client() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n")
@@ -142,7 +142,7 @@ async def test_malformed_chunks_of_an_answer_reset_the_browser() -> None:
         assert await app.rest() == b""
 
 
-async def test_late_bytes_beyond_an_answer_reach_nobody() -> None:
+async def test_late_bytes_beyond_a_response_are_discarded() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nhe")
@@ -156,7 +156,7 @@ async def test_late_bytes_beyond_an_answer_reach_nobody() -> None:
         assert (await browser.answer())[1] == b"good"
 
 
-async def test_unasked_bytes_on_an_unused_connection_close_it() -> None:
+async def test_unsolicited_bytes_on_an_idle_connection_close_it() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
@@ -171,7 +171,7 @@ async def test_unasked_bytes_on_an_unused_connection_close_it() -> None:
         assert (await browser.answer())[1] == b"good"
 
 
-async def test_an_app_that_closes_its_connection_is_not_asked_on_it_again() -> None:
+async def test_a_connection_with_connection_close_is_not_reused() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer(b"ok", "Connection: close"))
@@ -181,14 +181,14 @@ async def test_an_app_that_closes_its_connection_is_not_asked_on_it_again() -> N
         assert await r.app.connection()
 
 
-async def test_a_browser_that_leaves_ends_the_apps_connection() -> None:
+async def test_a_client_that_leaves_closes_the_upstream_connection() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         browser.reset()
         assert await app.rest() == b""
 
 
-async def test_a_browser_that_sends_a_fin_has_left_and_its_app_is_freed() -> None:
+async def test_a_client_fin_cancels_the_request_and_closes_the_upstream_connection() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         browser.writer.write_eof()
@@ -197,7 +197,7 @@ async def test_a_browser_that_sends_a_fin_has_left_and_its_app_is_freed() -> Non
         assert not r.connections
 
 
-async def test_an_answer_that_is_complete_still_goes_out_after_a_fin() -> None:
+async def test_a_complete_response_is_sent_after_a_client_fin() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request("/1") + request("/2"))
         body = b"x" * 500_000
@@ -211,7 +211,7 @@ async def test_an_answer_that_is_complete_still_goes_out_after_a_fin() -> None:
         assert r.app.count == 1
 
 
-async def test_a_browser_that_leaves_within_its_upload_ends_the_apps_connection() -> None:
+async def test_a_client_that_leaves_within_its_upload_closes_the_upstream_connection() -> None:
     async with rig() as r:
         raw = request("/", FROM_HERE, "Content-Length: 100", method="POST")
         browser, app, _ = await r.joined(raw + b"x")
@@ -219,7 +219,7 @@ async def test_a_browser_that_leaves_within_its_upload_ends_the_apps_connection(
         assert await app.rest() == b"x"
 
 
-async def test_an_app_that_does_not_answer_in_time_is_a_504() -> None:
+async def test_an_app_that_does_not_respond_in_time_is_504() -> None:
     async with rig(limits=Limits(app_head_seconds=0.2)) as r:
         browser, app, _ = await r.joined(request())
         head, body = await browser.answer()

@@ -38,7 +38,7 @@ from tests.gateway.relay.harness import (
 
 
 @any_of_three
-async def test_answers_cross_unchanged_and_the_next_requests_follow(limits: Limits) -> None:
+async def test_responses_are_relayed_unchanged_and_later_requests_follow(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(request("/1") + request("/2") + request("/3"))
         for path in (b"/2", b"/3", b"/4"):
@@ -55,7 +55,7 @@ async def test_answers_cross_unchanged_and_the_next_requests_follow(limits: Limi
 
 
 @any_of_three
-async def test_requests_cross_unchanged_with_the_next_ones_behind_them(limits: Limits) -> None:
+async def test_uploads_are_relayed_unchanged_with_pipelined_requests(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(put(SIZE) + BODY[:1000])
         browser.send(BODY[1000:] + put(SIZE) + BODY + request("/after"))
@@ -69,7 +69,7 @@ async def test_requests_cross_unchanged_with_the_next_ones_behind_them(limits: L
         assert nothing_left(r.path)
 
 
-async def test_it_is_the_kernel_that_moves_them() -> None:
+async def test_large_bodies_are_spliced_by_the_kernel() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(put())
         browser.send(b"x" * SIZE)
@@ -84,7 +84,7 @@ async def test_it_is_the_kernel_that_moves_them() -> None:
 
 
 @either
-async def test_an_app_that_answers_while_it_reads_streams_both_ways(limits: Limits) -> None:
+async def test_an_app_that_responds_while_it_reads_streams_both_ways(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(put(SIZE))
         app.send(answer(b"", f"Content-Length: {SIZE}").replace(b"Content-Length: 0\r\n", b""))
@@ -111,7 +111,7 @@ async def test_small_pieces_arrive_at_once(limits: Limits) -> None:
             assert await app.exactly(1) == b"b"
 
 
-async def test_ipv6_on_both_sides_is_the_kernels_as_well() -> None:
+async def test_ipv6_bodies_are_spliced_by_the_kernel() -> None:
     async with rig() as r, App().running("::1") as far:
         r.world.upsert(route(far.port, rev=2, target={"host": "::1"}))
         listener = Listener(r.path, listen("::1", 0))
@@ -132,7 +132,7 @@ async def test_ipv6_on_both_sides_is_the_kernels_as_well() -> None:
 
 
 @either
-async def test_a_browser_that_stalls_holds_back_the_app(limits: Limits) -> None:
+async def test_a_stalled_client_applies_backpressure_to_the_app(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(request())
         browser.stall()
@@ -153,7 +153,7 @@ async def test_a_browser_that_stalls_holds_back_the_app(limits: Limits) -> None:
 
 
 @either
-async def test_both_go_on_after_a_stall(limits: Limits) -> None:
+async def test_both_directions_resume_after_a_stall(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(request())
         browser.stall()
@@ -167,7 +167,7 @@ async def test_both_go_on_after_a_stall(limits: Limits) -> None:
         assert nothing_left(r.path)
 
 
-async def test_what_was_written_before_goes_first() -> None:
+async def test_buffered_bytes_are_sent_before_spliced_ones() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request("/1") + request("/2"))
         browser.stall()
@@ -226,7 +226,7 @@ async def test_an_upload_that_is_too_slow_is_408(limits: Limits, drips: bool) ->
 # When there are no pipes
 
 
-async def test_bodies_beyond_the_last_pipe_are_passed_on_all_the_same() -> None:
+async def test_without_free_pipes_bodies_are_copied() -> None:
     async with rig(limits=Limits(pipes=1)) as r:
         stalled, app, _ = await r.joined(request())
         stalled.stall()
@@ -241,7 +241,7 @@ async def test_bodies_beyond_the_last_pipe_are_passed_on_all_the_same() -> None:
         assert r.path.pipes.open == 0
 
 
-async def test_small_bodies_are_no_work_for_the_kernel() -> None:
+async def test_small_bodies_are_not_spliced() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")

@@ -30,7 +30,7 @@ from tests.gateway.relay.harness import (
 
 
 @either
-async def test_a_small_answer_to_an_upload_comes_early_and_ends_it(limits: Limits) -> None:
+async def test_an_early_small_response_ends_the_upload(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(put())
         browser.send(BODY)
@@ -93,7 +93,7 @@ async def test_an_app_that_resets_within_an_upload_is_502(limits: Limits) -> Non
 
 
 @either
-async def test_an_app_that_resets_is_noticed_though_its_answer_is_held_back(limits: Limits) -> None:
+async def test_an_app_reset_is_detected_although_reading_is_paused(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(put())
         app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -112,7 +112,7 @@ async def test_an_app_that_resets_is_noticed_though_its_answer_is_held_back(limi
 
 @either
 @pytest.mark.parametrize("how", ["close", "reset"])
-async def test_an_answer_that_breaks_off_resets_the_browser(limits: Limits, how: str) -> None:
+async def test_a_truncated_response_resets_the_client(limits: Limits, how: str) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(request())
         app.send(HEAD + BODY)
@@ -126,7 +126,7 @@ async def test_an_answer_that_breaks_off_resets_the_browser(limits: Limits, how:
 
 @either
 @pytest.mark.parametrize("how", ["close", "reset"])
-async def test_a_browser_that_leaves_within_its_upload_ends_the_app(
+async def test_a_client_that_leaves_within_a_spliced_upload_closes_the_upstream_connection(
     limits: Limits, how: str
 ) -> None:
     async with rig(limits=limits) as r:
@@ -141,7 +141,7 @@ async def test_a_browser_that_leaves_within_its_upload_ends_the_app(
 
 @either
 @pytest.mark.parametrize("stalled", [False, True], ids=["reading", "stalled"])
-async def test_a_browser_that_resets_within_its_answer_ends_the_app(
+async def test_a_client_reset_within_a_response_closes_the_upstream_connection(
     limits: Limits, stalled: bool
 ) -> None:
     async with rig(limits=limits) as r:
@@ -158,7 +158,7 @@ async def test_a_browser_that_resets_within_its_answer_ends_the_app(
 
 
 @either
-async def test_a_revoked_grant_resets_an_answer_at_once(limits: Limits) -> None:
+async def test_a_revoked_grant_resets_a_response_at_once(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(request())
         app.send(HEAD)
@@ -187,7 +187,7 @@ async def test_a_revoked_grant_ends_an_upload_with_401(limits: Limits) -> None:
 
 
 @either
-async def test_an_answer_under_way_is_the_last_one_of_a_drain(limits: Limits) -> None:
+async def test_a_response_in_progress_is_the_last_one_of_a_drain(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(request())
         app.send(answer(BODY)[:-1])
@@ -199,7 +199,7 @@ async def test_an_answer_under_way_is_the_last_one_of_a_drain(limits: Limits) ->
 
 
 @either
-async def test_an_app_that_sends_more_than_it_promised_is_not_asked_again(limits: Limits) -> None:
+async def test_an_app_that_sends_more_than_content_length_is_not_reused(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         browser, app, _ = await r.joined(request("/1") + request("/2"))
         app.send(answer(BODY)[:-1])

@@ -93,7 +93,7 @@ async def with_pages(
         await runner.cleanup()
 
 
-async def test_a_page_gets_the_request_and_our_judgement_and_ends_the_connection() -> None:
+async def test_a_page_receives_request_and_decision_and_closes_the_connection() -> None:
     async with with_pages() as (r, pages):
         browser = await r.browser()
         browser.send(
@@ -167,7 +167,7 @@ async def test_a_body_that_is_too_large_is_413_and_the_answer_arrives() -> None:
     ],
     ids=["body", "response"],
 )
-async def test_who_holds_a_page_makes_room_at_a_crowded_address(
+async def test_a_page_connection_may_be_evicted_at_a_crowded_address(
     kept: bytes, of: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with with_pages(Limits(address_connections=2)) as (r, _):
@@ -199,7 +199,7 @@ async def test_malformed_chunks_reset_the_connection() -> None:
         assert pages.bodies == []
 
 
-async def test_without_a_credential_a_page_is_told_why() -> None:
+async def test_without_credential_a_page_receives_the_reason() -> None:
     async with with_pages() as (r, pages):
         for credential, fields, code, holder in (
             (None, (), "no_credential", None),
@@ -217,7 +217,7 @@ async def test_without_a_credential_a_page_is_told_why() -> None:
 
 
 @pytest.mark.parametrize("known", ["all", "nothing", "nothing lately", "no such session"])
-async def test_what_pages_are_made_of_is_there_for_everybody_whatever_is_known(known: str) -> None:
+async def test_page_assets_are_served_without_credential_in_any_state(known: str) -> None:
     async with with_pages() as (r, pages):
         match known:
             case "nothing":
@@ -237,7 +237,7 @@ async def test_what_pages_are_made_of_is_there_for_everybody_whatever_is_known(k
         assert r.app.count == 0
 
 
-async def test_a_sign_out_is_answered_though_it_ends_its_own_right() -> None:
+async def test_a_sign_out_gets_a_response_although_it_ends_its_own_access_right() -> None:
     async with with_pages() as (r, pages):
         for target, is_member in (("/.fumarole/sign-out", False), ("/.fumarole/other", True)):
             browser = await r.browser()
@@ -251,7 +251,7 @@ async def test_a_sign_out_is_answered_though_it_ends_its_own_right() -> None:
             assert (await browser.rest()).startswith(b"HTTP/1.1 200 ")
 
 
-async def test_opening_again_is_answered_though_the_right_that_was_ends_meanwhile() -> None:
+async def test_reopening_gets_a_response_although_the_old_access_right_ends() -> None:
     async with with_pages() as (r, pages):
         browser = await r.browser()
         origin = f"Origin: {ORIGIN}"
@@ -264,7 +264,7 @@ async def test_opening_again_is_answered_though_the_right_that_was_ends_meanwhil
         assert pages.bodies == [b"told"]
 
 
-async def test_a_page_behind_a_token_gets_the_whole_body_that_came_while_it_was_proven() -> None:
+async def test_a_page_receives_the_whole_body_sent_during_token_verification() -> None:
     async with with_pages() as (r, pages):
         r.gate.tokens["good"] = claims()
         proven, verify = asyncio.Event(), r.gate.verify
@@ -284,7 +284,7 @@ async def test_a_page_behind_a_token_gets_the_whole_body_that_came_while_it_was_
         assert pages.bodies == [body]
 
 
-async def test_two_cookies_are_refused_before_any_page() -> None:
+async def test_two_gateway_cookies_are_refused_before_any_page() -> None:
     async with with_pages() as (r, pages):
         browser = await r.browser()
         browser.send(request("/.fumarole/", credential=f"Cookie: {COOKIE}; {COOKIE}"))
@@ -292,7 +292,7 @@ async def test_two_cookies_are_refused_before_any_page() -> None:
         assert pages.asked == []
 
 
-async def test_opening_on_an_unknown_host_has_the_table_repaired() -> None:
+async def test_opening_on_an_unknown_host_triggers_a_repair() -> None:
     async with with_pages() as (r, pages):
         host = f"{OTHER_SID}.{BASE}:{PORT}"
         for method, target, status, repairs in (
@@ -308,7 +308,7 @@ async def test_opening_on_an_unknown_host_has_the_table_repaired() -> None:
         assert [(handed.sid, handed.route) for handed in pages.asked] == [(OTHER_SID, None)]
 
 
-async def test_pages_answer_while_a_route_starts() -> None:
+async def test_pages_respond_while_a_route_is_starting() -> None:
     async with with_pages(state="starting") as (r, pages):
         browser = await r.browser()
         browser.send(request("/.fumarole/state"))
@@ -317,7 +317,7 @@ async def test_pages_answer_while_a_route_starts() -> None:
         assert pages.asked[0].route.state == "starting"
 
 
-async def test_desktops_and_terminals_are_pages_for_those_who_may() -> None:
+async def test_authorized_users_get_desktop_and_terminal_pages() -> None:
     async with with_pages(kind="vnc", target={"scheme": "tcp"}) as (r, pages):
         browser = await r.browser()
         browser.send(request("/"))
@@ -336,7 +336,7 @@ async def test_desktops_and_terminals_are_pages_for_those_who_may() -> None:
         assert r.app.count == 0
 
 
-async def test_what_only_looks_like_our_prefix_is_the_apps() -> None:
+async def test_a_path_similar_to_the_reserved_prefix_is_forwarded() -> None:
     async with with_pages() as (r, pages):
         for target in ("/.fumarolex", "/%2efumarole/open", "/x/../.fumarole/open", "/.FUMAROLE/"):
             _, app, head = await r.joined(request(target))
@@ -345,7 +345,7 @@ async def test_what_only_looks_like_our_prefix_is_the_apps() -> None:
         assert pages.asked == []
 
 
-async def test_an_upgrade_for_a_page_loses_its_upgrade() -> None:
+async def test_an_upgrade_field_is_dropped_for_a_page() -> None:
     async with with_pages() as (r, pages):
         browser = await r.browser()
         browser.send(upgrade("/.fumarole/connect"))
@@ -354,7 +354,7 @@ async def test_an_upgrade_for_a_page_loses_its_upgrade() -> None:
         assert "Origin" in pages.heads[0]
 
 
-async def test_an_answer_under_way_is_reset_when_its_grant_ends() -> None:
+async def test_a_page_response_in_progress_is_reset_when_its_grant_ends() -> None:
     async with with_pages() as (r, _):
         browser = await r.browser()
         browser.send(request("/.fumarole/slow", f"Origin: {ORIGIN}"))
@@ -365,7 +365,7 @@ async def test_an_answer_under_way_is_reset_when_its_grant_ends() -> None:
 
 
 @pytest.mark.parametrize("change", [{"state": "starting"}, {"target": {"id": "pod2"}}])
-async def test_a_page_goes_on_whatever_becomes_of_the_app_and_ends_with_the_grant(
+async def test_a_page_survives_target_changes_and_ends_with_the_grant(
     change: dict[str, object],
 ) -> None:
     async with with_pages() as (r, pages):
@@ -397,7 +397,7 @@ async def test_a_browser_that_leaves_ends_its_page() -> None:
         assert len(r.live) == 0
 
 
-async def test_a_browser_that_was_not_read_and_leaves_ends_its_page() -> None:
+async def test_a_browser_that_leaves_while_reading_is_paused_ends_its_page() -> None:
     async with with_pages() as (r, _):
         browser, app, _ = await r.joined(request("/1") + request("/.fumarole/slow"))
         browser.send(b"x" * (100 << 10))  # More than is kept: the connection is not read any more.
@@ -418,7 +418,7 @@ async def test_requests_pipelined_before_a_page_are_answered_first() -> None:
         assert (await browser.rest()).endswith(b"GET /.fumarole/page 0")
 
 
-async def test_a_page_may_be_given_a_connection_that_was_not_read() -> None:
+async def test_a_page_accepts_a_connection_with_paused_reading() -> None:
     async with with_pages() as (r, pages):
         page = request("/.fumarole/open", "Content-Length: 16000", method="POST")
         browser, app, _ = await r.joined(request("/1") + page + b"x" * 1000)
@@ -460,7 +460,7 @@ class FullTransport(asyncio.Transport):
         self.written += bytes(data)
 
 
-async def test_a_page_writes_once_its_browser_has_read_what_came_before() -> None:
+async def test_a_page_writes_after_earlier_output_was_read() -> None:
     async with with_pages() as (r, pages):
         browser = FullTransport()
         connection = PageConnection(
@@ -499,7 +499,7 @@ def pages_request() -> ServePage:
     )
 
 
-async def test_a_page_that_reads_no_more_is_sent_no_more_after_a_turn() -> None:
+async def test_reading_pauses_one_turn_after_a_page_stops_reading() -> None:
     """Yielding a turn must not undo the page's backpressure."""
     async with with_pages() as (r, _):
         browser = await r.browser()
@@ -515,7 +515,7 @@ async def test_a_page_that_reads_no_more_is_sent_no_more_after_a_turn() -> None:
         assert page.browser.is_reading()
 
 
-async def test_reads_of_a_page_are_counted_while_the_loop_is_crowded() -> None:
+async def test_page_reads_are_counted_while_the_loop_is_crowded() -> None:
     """Otherwise thousands of pages that always have bytes to read make turns of seconds."""
     async with with_pages() as (r, _):
         browser = await r.browser()

@@ -28,7 +28,7 @@ def test_a_pipe_takes_its_size_without_waiting_and_is_not_inherited() -> None:
     pipes.drop(pipe)
 
 
-def test_an_empty_pipe_is_lent_again() -> None:
+def test_an_empty_pipe_is_reused() -> None:
     pipes = Pipes(size=SIZE, most=1)
     pipe = taken(pipes)
     pipes.give(pipe)
@@ -37,7 +37,7 @@ def test_an_empty_pipe_is_lent_again() -> None:
     pipes.drop(pipe)
 
 
-def test_one_with_bytes_in_it_is_closed() -> None:
+def test_a_returned_pipe_with_bytes_is_closed() -> None:
     pipes = Pipes(size=SIZE, most=1)
     pipe = taken(pipes)
     os.write(pipe.write_end, b"somebody's")
@@ -47,7 +47,7 @@ def test_one_with_bytes_in_it_is_closed() -> None:
         os.read(pipe.read_end, 1)
 
 
-def test_there_are_only_so_many_and_few_are_kept() -> None:
+def test_the_number_of_pipes_is_bounded_and_few_stay_idle() -> None:
     pipes = Pipes(size=SIZE, most=8)
     lent = [taken(pipes) for _ in range(8)]
     assert pipes.take() is None
@@ -59,7 +59,7 @@ def test_there_are_only_so_many_and_few_are_kept() -> None:
     assert pipes.take() is None
 
 
-def test_one_that_comes_back_after_the_end_is_closed() -> None:
+def test_a_pipe_returned_after_close_is_closed() -> None:
     pipes = Pipes(size=SIZE, most=1)
     pipe = taken(pipes)
     pipes.close()
@@ -67,7 +67,7 @@ def test_one_that_comes_back_after_the_end_is_closed() -> None:
     assert pipes.open == 0
 
 
-def test_the_reserve_of_descriptors_is_left_alone() -> None:
+def test_pipes_do_not_use_the_reserve_of_descriptors() -> None:
     lowest = os.dup(0)
     os.close(lowest)
     # A quarter is kept where there are few.
@@ -78,7 +78,7 @@ def test_the_reserve_of_descriptors_is_left_alone() -> None:
     assert descriptor_ceiling(400) == 300
 
 
-def test_the_kernels_small_pipes_are_not_used() -> None:
+def test_pipes_of_reduced_size_are_not_used() -> None:
     pipes = Pipes(size=4096, most=1)
     assert pipes.take() is None
     assert pipes.open == 0

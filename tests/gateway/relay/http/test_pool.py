@@ -55,7 +55,7 @@ def take(pool: Pool, target: Target, **changes: Any) -> UpstreamConnection | Non
     return pool.take(**(told | changes))
 
 
-async def test_the_last_used_connection_is_taken_first_and_once() -> None:
+async def test_the_most_recently_used_connection_is_taken_first_and_once() -> None:
     async with pooled() as (pool, _, target):
         first, second = await put(pool, target), await put(pool, target)
         assert take(pool, target) is second
@@ -66,7 +66,7 @@ async def test_the_last_used_connection_is_taken_first_and_once() -> None:
         second.close()
 
 
-async def test_what_a_tunnel_has_taken_is_not_watched_for_the_request_before_it() -> None:
+async def test_a_connection_taken_by_a_tunnel_is_not_watched_for_its_earlier_request() -> None:
     """Otherwise its stall would be reported to the request that has ended."""
     async with pooled() as (pool, _, target):
         upstream = await put(pool, target)
@@ -80,7 +80,7 @@ async def test_what_a_tunnel_has_taken_is_not_watched_for_the_request_before_it(
         transport.abort()
 
 
-async def test_nobody_gets_anothers_connection() -> None:
+async def test_a_connection_is_not_shared_between_users() -> None:
     async with pooled() as (pool, _, target):
         await put(pool, target)
         assert take(pool, target, user="eve") is None
@@ -88,7 +88,7 @@ async def test_nobody_gets_anothers_connection() -> None:
         assert len(pool) == 1
 
 
-async def test_a_connection_to_another_target_is_closed_not_taken() -> None:
+async def test_a_connection_to_another_target_is_closed_and_not_used() -> None:
     async with pooled() as (pool, app, target):
         await put(pool, target)
         peer = await app.connection()
@@ -98,7 +98,7 @@ async def test_a_connection_to_another_target_is_closed_not_taken() -> None:
         assert len(pool) == 0
 
 
-async def test_a_review_closes_what_leads_to_where_the_route_does_not() -> None:
+async def test_a_review_closes_connections_to_old_targets() -> None:
     async with pooled() as (pool, _, target):
         for sids in (None, (SID,)):
             await put(pool, target)
@@ -113,7 +113,7 @@ async def test_a_review_closes_what_leads_to_where_the_route_does_not() -> None:
 
 
 @pytest.mark.parametrize("change", ["jti", "sub", "kid", "all", "time", "expired", "gone"])
-async def test_a_review_closes_what_was_used_by_a_right_that_is_over(change: str) -> None:
+async def test_a_review_closes_connections_of_ended_access_rights(change: str) -> None:
     async with pooled() as (pool, _, target):
         await put(pool, target)
         table = table_of(route(target.port, expires_at=NOW + 5.0))
@@ -132,7 +132,7 @@ async def test_a_review_closes_what_was_used_by_a_right_that_is_over(change: str
         assert len(pool) == 0
 
 
-async def test_what_a_review_gives_up_is_nobodys_at_once_and_closed_later() -> None:
+async def test_connections_dropped_by_a_review_are_removed_at_once_and_closed_later() -> None:
     async with pooled(app_abort_seconds=0.1) as (pool, app, target):
         upstream = await put(pool, target)
         peer, transport = await app.connection(), upstream.transport
@@ -146,7 +146,7 @@ async def test_what_a_review_gives_up_is_nobodys_at_once_and_closed_later() -> N
         assert len(pool) == 0
 
 
-async def test_no_more_are_kept_than_allowed_but_for_a_moment() -> None:
+async def test_the_number_of_idle_connections_is_bounded_after_a_short_time() -> None:
     async with pooled(upstream_idle_per_user=2, upstream_spare_seconds=0.5) as (pool, _, target):
         kept = [await put(pool, target) for _ in range(5)]
         for upstream in reversed(kept):
@@ -160,14 +160,14 @@ async def test_no_more_are_kept_than_allowed_but_for_a_moment() -> None:
         assert [upstream.transport is None for upstream in kept] == [False] * 2 + [True] * 3
 
 
-async def test_an_unused_connection_is_closed_after_a_while() -> None:
+async def test_an_idle_upstream_connection_is_closed_after_its_timeout() -> None:
     async with pooled(upstream_idle_seconds=0.1) as (pool, _, target):
         await put(pool, target)
         await asyncio.sleep(0.4)
         assert len(pool) == 0
 
 
-async def test_a_connection_that_dies_while_it_is_used_leaves_no_place_behind() -> None:
+async def test_a_connection_that_dies_in_use_is_removed_from_the_pool() -> None:
     async with pooled() as (pool, _, target):
         upstream = await put(pool, target)
         assert take(pool, target) is upstream

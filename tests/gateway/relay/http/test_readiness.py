@@ -55,7 +55,7 @@ async def test_both_directions_of_a_descriptor_are_watched_for_themselves(pair: 
     ready.close()
 
 
-async def test_who_hung_up_is_reported_as_readable(pair: Pair) -> None:
+async def test_a_hangup_is_reported_as_readable(pair: Pair) -> None:
     ours, theirs = pair
     ready, calls = Readiness(asyncio.get_running_loop()), set[bytes]()
     ready.readable(ours.fileno(), lambda: calls.add(ours.recv(1)))
@@ -65,7 +65,7 @@ async def test_who_hung_up_is_reported_as_readable(pair: Pair) -> None:
     ready.close()
 
 
-async def test_what_one_call_has_ended_is_not_called_for(pair: Pair) -> None:
+async def test_a_descriptor_removed_by_one_callback_is_not_reported(pair: Pair) -> None:
     ours, theirs = pair
     ready, calls = Readiness(asyncio.get_running_loop()), list[int]()
 
@@ -84,7 +84,7 @@ async def test_what_one_call_has_ended_is_not_called_for(pair: Pair) -> None:
     ready.close()
 
 
-async def test_nothing_is_watched_after_the_end(pair: Pair) -> None:
+async def test_no_descriptor_is_watched_after_close(pair: Pair) -> None:
     ours, theirs = pair
     ready, calls = Readiness(asyncio.get_running_loop()), list[str]()
     ready.readable(ours.fileno(), lambda: calls.append("read"))

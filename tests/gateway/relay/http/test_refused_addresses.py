@@ -41,7 +41,7 @@ async def draw(r: Rig, browser: Peer, count: int, *fields: str) -> None:
         assert (status_of(head), code) == (401, "no_credential")
 
 
-async def test_after_a_burst_an_address_is_told_to_wait_and_its_connection_is_closed() -> None:
+async def test_after_a_burst_of_refusals_an_address_gets_429_and_is_disconnected() -> None:
     async with rig(limits=FEW) as r:
         browser = await r.browser()
         await draw(r, browser, 10)
@@ -63,7 +63,7 @@ async def test_after_a_burst_an_address_is_told_to_wait_and_its_connection_is_cl
         (request(host=f"{'z' * 26}.{BASE}:{PORT}"), 404),
     ],
 )
-async def test_401_403_and_404_count_and_a_good_request_is_served_all_the_same(
+async def test_401_403_and_404_count_and_a_valid_request_is_still_served(
     raw: bytes, status: int
 ) -> None:
     async with rig(limits=FEW) as r:
@@ -75,7 +75,7 @@ async def test_401_403_and_404_count_and_a_good_request_is_served_all_the_same(
         assert status_of((await browser.answer())[0]) == 200
 
 
-async def test_what_is_let_in_and_what_an_app_refuses_is_not_counted() -> None:
+async def test_admitted_requests_and_refusals_of_apps_do_not_count() -> None:
     async with rig(limits=FEW, route_changes=PUBLIC) as r:
         link = request(host=f"demo.example.org:{PORT}", credential=None)
         for raw in (request(), link):
@@ -90,7 +90,7 @@ async def test_what_is_let_in_and_what_an_app_refuses_is_not_counted() -> None:
         await draw(r, await r.browser(), 10)
 
 
-async def test_behind_a_trusted_proxy_each_client_is_counted_for_itself() -> None:
+async def test_behind_a_trusted_proxy_each_client_is_counted_separately() -> None:
     site = Site(scheme="http", base=BASE, port=PORT, trusted_proxies=(ip_network("127.0.0.0/8"),))
     async with rig(limits=FEW, site=site) as r:
         for client in ("192.0.2.1", "2001:db8::1"):
@@ -113,7 +113,7 @@ async def test_behind_a_trusted_proxy_each_client_is_counted_for_itself() -> Non
         request("/", "X-Large: " + "x" * 70_000),
     ],
 )
-async def test_refusals_say_when_they_were_made(raw: bytes) -> None:
+async def test_refusals_have_a_date(raw: bytes) -> None:
     async with rig() as r:
         browser = await r.browser()
         browser.send(raw)

@@ -113,7 +113,7 @@ def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
 
 
 @pytest.mark.parametrize("body", [b"", b"until the end", LARGE], ids=["empty", "short", "large"])
-async def test_a_response_without_a_length_is_whole_once_the_app_says_its_end(
+async def test_a_tls_response_without_length_is_complete_after_close_notify(
     authority: Authority, body: bytes
 ) -> None:
     async with secured_app(authority, Cut(HEAD + body, says_so=True)) as r:
@@ -124,7 +124,7 @@ async def test_a_response_without_a_length_is_whole_once_the_app_says_its_end(
 
 
 @pytest.mark.parametrize("body", [b"", b"until the end", LARGE], ids=["empty", "short", "large"])
-async def test_it_is_cut_off_where_the_connection_only_ends(
+async def test_a_tls_response_without_length_is_truncated_without_close_notify(
     authority: Authority, body: bytes
 ) -> None:
     """RFC 9112, section 9.8: any party on the path can end the TCP connection below TLS.
@@ -139,7 +139,7 @@ async def test_it_is_cut_off_where_the_connection_only_ends(
 
 
 @pytest.mark.parametrize("says_so", [True, False])
-async def test_a_response_with_a_length_is_whole_whatever_ends_the_connection(
+async def test_a_tls_response_with_length_is_complete_without_close_notify(
     authority: Authority, says_so: bool
 ) -> None:
     sent = b"HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello"
@@ -151,7 +151,7 @@ async def test_a_response_with_a_length_is_whole_whatever_ends_the_connection(
 
 
 @pytest.mark.parametrize("framing", [b"", b"Content-Length: %d\r\n" % (4 * len(LARGE))])
-async def test_a_slow_browser_gets_all_that_the_app_sent_before_it_closed(
+async def test_a_slow_client_receives_all_bytes_sent_before_the_app_closed(
     authority: Authority, framing: bytes
 ) -> None:
     sent = b"HTTP/1.1 200 OK\r\nConnection: close\r\n%b\r\n" % framing + 4 * LARGE
