@@ -66,6 +66,7 @@ class PodRun:
         self.sandbox: Sandbox | None = None
         self._address = ""
         self._cable: Cable | None = None
+        self._relay: Relay | None = None
         self._started_at = _now()
         self._changed = asyncio.Event()
         self._publishing = asyncio.Lock()
@@ -177,8 +178,9 @@ class PodRun:
             )
             if container.record.exit_code != 0:
                 return
+        self._relay = Relay(context.sandbox, self._address)
         beside = [
-            asyncio.create_task(self._relay().run()),
+            asyncio.create_task(self._relay.run()),
             asyncio.create_task(self._renew_volumes_forever()),
         ]
         try:
@@ -186,6 +188,7 @@ class PodRun:
                 for container in self.mains:
                     tasks.create_task(self._keep(container, context, policy))
         finally:
+            self._relay = None
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
@@ -264,11 +267,6 @@ class PodRun:
         status = {**self.pod.get("status", {}), "podIP": self._address, "hostIP": "127.0.0.1"}
         return {**self.pod, "status": status}
 
-    def _relay(self) -> Relay:
-        if self.sandbox is None:
-            raise SandboxFailed("the sandbox is gone")
-        return Relay(self.sandbox, self._address)
-
     # --- reports to the server ---
 
     def _touch(self) -> None:
@@ -293,6 +291,9 @@ class PodRun:
 
     async def _publish(self) -> None:
         async with self._publishing:  # an older status must not overtake a newer one
+            if self._relay is not None:
+                # A probe asks inside the Pod. What has passed it must be reached from outside too.
+                await self._relay.look()
             await self._write_status()
 
     async def _write_status(self) -> None:

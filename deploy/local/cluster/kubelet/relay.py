@@ -31,6 +31,8 @@ class Relay:
         self._address = address
         self._listeners: dict[int, asyncio.Server] = {}
         self._failed: set[int] = set()
+        self._looking = asyncio.Lock()
+        self._closed = False
         self._connections: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
@@ -41,18 +43,28 @@ class Relay:
         changed, before = now(), set[int]()
         try:
             while True:
-                ports = self._sandbox.listening_ports(self._address)
+                ports = await self.look()
                 if ports != before:
                     changed, before = now(), ports
-                await self._follow(ports)
                 pause = max(_LEAST_LOOK_SECONDS, (now() - changed) / 20)
                 await asyncio.sleep(min(pause, _MOST_LOOK_SECONDS))
         finally:
-            for listener in self._listeners.values():
-                listener.close()
+            async with self._looking:
+                self._closed = True
+                for listener in self._listeners.values():
+                    listener.close()
             for connection in list(self._connections):
                 connection.cancel()
             await asyncio.gather(*self._connections, return_exceptions=True)
+
+    async def look(self) -> set[int]:
+        """Return the ports on which the Pod listens, once there is a listener for each of them."""
+        async with self._looking:
+            if self._closed or not self._sandbox.isolated:
+                return set()
+            ports = self._sandbox.listening_ports(self._address)
+            await self._follow(ports)
+            return ports
 
     async def _follow(self, ports: set[int]) -> None:
         for port in self._listeners.keys() - ports:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import socket
 import urllib.error
 import urllib.request
 from typing import Any
@@ -11,6 +12,8 @@ from typing import Any
 import pytest
 
 from deploy.local.cluster.client import CLAIMS, CONFIG_MAPS, PODS, SECRETS, Client, Object
+from deploy.local.cluster.kubelet.relay import Relay
+from deploy.local.cluster.kubelet.sandboxes import Sandbox
 
 pytestmark = pytest.mark.needs("namespaces")
 SERVER = ["python", "-u", "-m", "http.server"]
@@ -333,6 +336,31 @@ async def test_a_container_that_takes_more_memory_than_its_limit_is_killed(
     failed = await until(client, namespace, "a", "Failed")
     state = failed["status"]["containerStatuses"][0]["state"]["terminated"]
     assert (state["exitCode"], state["reason"]) == (137, "OOMKilled")
+
+
+async def test_what_listens_in_a_pod_is_reached_as_soon_as_the_relay_has_looked() -> None:
+    sandbox = await Sandbox.start(isolated=True)
+    relay = Relay(sandbox, "127.64.200.1")
+    running = asyncio.create_task(relay.run())
+    try:
+        assert await relay.look() == set()
+        with await sandbox.socket(socket.AF_INET, socket.SOCK_STREAM) as program:
+            program.bind(("0.0.0.0", 0))
+            program.listen()
+            port = program.getsockname()[1]
+            # Beside the relay's own look, which may be under way.
+            found = await asyncio.gather(relay.look(), relay.look())
+            assert [*found] == [{port}, {port}]
+            _, writer = await asyncio.open_connection("127.64.200.1", port)
+            writer.close()
+            running.cancel()
+            await asyncio.wait([running])
+            assert await relay.look() == set()
+            with pytest.raises(ConnectionRefusedError):
+                await asyncio.open_connection("127.64.200.1", port)
+    finally:
+        running.cancel()
+        await sandbox.close()
 
 
 async def test_a_liveness_probe_that_fails_restarts_the_container(
