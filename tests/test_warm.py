@@ -20,7 +20,7 @@ ENVIRONMENT = {"PATH": os.environ["PATH"], "FUMAROLE_LOG_LEVEL": "nonsense"}
 
 
 @pytest.mark.parametrize("more", [[], ["--version"], ["--nonsense"]])
-def test_arguments_environment_output_and_exit_code_are_those_of_a_start(
+def test_a_fork_has_arguments_environment_output_and_exit_code_of_a_start(
     tmp_path: Path, more: list[str]
 ) -> None:
     outcomes = []
@@ -72,7 +72,7 @@ os.kill(os.getpid(), 9)
 """
 
 
-def test_forks_end_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
+def test_forks_end_with_the_process_that_requested_them(tmp_path: Path) -> None:
     (tmp_path / "identities.json").write_text("{}")
     command = [sys.executable, "-c", LEAVES, str(tmp_path)]
     left = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, timeout=60)
@@ -91,13 +91,15 @@ def test_forks_end_with_the_process_that_asked_for_them(tmp_path: Path) -> None:
         ([*GATEWAY, "--help"], ROOT, {"PYTHONHASHSEED": "1"}),
     ],
 )
-def test_anything_else_is_started(command: list[str], cwd: Path, env: dict[str, str]) -> None:
+def test_other_commands_are_started_without_fork(
+    command: list[str], cwd: Path, env: dict[str, str]
+) -> None:
     process = popen(command, cwd=cwd, env=env, stdout=subprocess.DEVNULL)
     assert isinstance(process, subprocess.Popen)
     assert process.wait(60) == 0
 
 
-def test_a_fork_that_two_threads_wait_for_closes_nothing_of_others(tmp_path: Path) -> None:
+def test_a_fork_awaited_by_two_threads_closes_no_foreign_descriptor(tmp_path: Path) -> None:
     with (tmp_path / "log").open("wb") as log:
         process = popen([*GATEWAY, "--version"], cwd=ROOT, env=ENVIRONMENT, stdout=log, stderr=log)
     codes: list[int] = []

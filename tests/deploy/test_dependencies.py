@@ -83,17 +83,17 @@ def test_each_process_declares_what_it_imports(folder: str, extras: tuple[str, .
 
 
 @pytest.mark.parametrize("folder", ["deploy", "benchmarks", "tests"])
-def test_what_is_run_here_is_declared_for_here(folder: str) -> None:
+def test_development_imports_are_declared_for_development(folder: str) -> None:
     found = packages_of(folder)
     assert {name: where for name, where in found.items() if name not in EVERYTHING} == {}
 
 
-def test_what_both_processes_are_given_both_need() -> None:
+def test_common_dependencies_are_used_by_both_processes() -> None:
     used = [packages_of("shared").keys() | packages_of(one).keys() for one in OURS[1:3]]
     assert used[0] & used[1] >= BASE
 
 
-def test_every_lock_holds_what_is_declared() -> None:
+def test_every_lock_holds_the_declared_dependencies() -> None:
     for lock, wanted in (
         ("gateway", BASE | names_of(EXTRAS["gateway"])),
         ("controller", BASE | names_of(EXTRAS["controller"]) | names_of(EXTRAS["s3"])),

@@ -155,7 +155,7 @@ def command_of_the_docs(name: str, image: Image, folder: Path) -> str:
 
 
 @pytest.mark.parametrize("name", ["gateway", "controller"])
-def test_an_image_s_files_alone_are_enough_to_start(
+def test_a_process_starts_with_only_the_files_of_its_image(
     name: str, tmp_path: Path, redis_server: RedisServer
 ) -> None:
     image = Image.read(ROOT / f"Dockerfile.{name}")

@@ -155,7 +155,7 @@ def alone(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str
 
 @pytest.mark.needs("node")
 @pytest.mark.parametrize(("process", "more"), [("gateway", []), ("controller", ["s3"])])
-def test_a_process_needs_nothing_that_its_extras_do_not_name(
+def test_a_process_needs_only_the_packages_of_its_extra(
     dist: Path, alone: Callable[[str], Path], tmp_path: Path, process: str, more: list[str]
 ) -> None:
     site = alone(process)
@@ -218,7 +218,7 @@ def site(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Site:
 
 
 @pytest.mark.needs("node")
-def test_the_example_of_a_plugin_passes_its_own_tests_where_it_is_installed(site: Site) -> None:
+def test_the_example_plugin_passes_its_tests_when_installed(site: Site) -> None:
     done = site.run(site.program("python"), "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests")
     assert done.returncode == 0, done.stdout + done.stderr
     where = "import controller, cost_centre; print(controller.__file__, cost_centre.__file__)"
@@ -229,7 +229,7 @@ def test_the_example_of_a_plugin_passes_its_own_tests_where_it_is_installed(site
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 @pytest.mark.needs("node")
-def test_the_example_of_a_plugin_is_typed_against_the_installed_package(
+def test_the_example_plugin_type_checks_against_the_installed_package(
     site: Site, tmp_path: Path
 ) -> None:
     done = site.run(
@@ -250,7 +250,7 @@ async def apply_example(admin: Kube) -> None:
 
 
 @pytest.mark.needs("node")
-async def test_an_installed_controller_runs_the_example_of_a_plugin(
+async def test_an_installed_controller_runs_the_example_plugin(
     site: Site, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     async with (

@@ -18,7 +18,7 @@ def rules() -> list[dict[str, Any]]:
     return [rule for group in groups for rule in group["rules"]]
 
 
-def test_rules_are_over_metrics_that_the_page_lists() -> None:
+def test_rules_use_only_documented_metrics() -> None:
     """Another test compares that list with the metrics that the code exports."""
     listed = set(_NAME.findall(PAGE.partition("## Alerts worth having")[0]))
     listed |= set(_NAME.findall(PAGE.partition("## The controller")[2]))
@@ -26,7 +26,7 @@ def test_rules_are_over_metrics_that_the_page_lists() -> None:
     assert used <= listed
 
 
-def test_each_alert_of_the_page_is_a_rule_and_says_what_it_means() -> None:
+def test_each_documented_alert_is_a_rule_with_an_explanation() -> None:
     table = PAGE.partition("## Alerts worth having")[2].partition("\n## ")[0]
     told = set(_NAME.findall(table))
     assert told <= {name for rule in rules() for name in _NAME.findall(rule["expr"])}

@@ -23,7 +23,7 @@ no prose. At all
 """
 
 
-def test_a_page_is_read_as_sentences() -> None:
+def test_a_page_is_split_into_sentences() -> None:
     assert [(one.line, one.text) for one in sentences_of(PAGE)] == [
         (3, "A sentence that goes on."),
         (3, "Another one with X, a link."),
@@ -35,12 +35,12 @@ def test_a_page_is_read_as_sentences() -> None:
     ]
 
 
-def test_words_are_counted_and_not_signs() -> None:
+def test_words_are_counted_without_punctuation() -> None:
     (one,) = sentences_of("It is – as *RFC 9110* (section 7) has it – 1,000 × `x y z` / 2.")
     assert one.words == 12
 
 
-def test_a_sentence_that_is_too_long_is_named_with_its_place(tmp_path: Path) -> None:
+def test_a_too_long_sentence_is_reported_with_its_line(tmp_path: Path) -> None:
     (tmp_path / "docs" / "deep").mkdir(parents=True)
     words = " ".join(["Word"] * MOST_WORDS)
     (tmp_path / "README.md").write_text(f"Short.\n\n{words}.\n")
@@ -50,5 +50,5 @@ def test_a_sentence_that_is_too_long_is_named_with_its_place(tmp_path: Path) -> 
     ]
 
 
-def test_the_documentation_has_no_more_than_a_handful() -> None:
+def test_the_documentation_has_few_long_sentences() -> None:
     assert len(long_sentences()) <= MOST_LONG

@@ -20,7 +20,7 @@ _LOADED = re.compile(
 )
 
 
-def test_the_site_is_built_strictly_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+def test_the_site_builds_strictly_and_loads_no_external_resource(tmp_path: Path) -> None:
     built = subprocess.run(
         [sys.executable, "-m", "mkdocs", "build", "--quiet", "--site-dir", str(tmp_path)],
         cwd=ROOT,
@@ -49,13 +49,13 @@ def test_no_code_in_a_table_holds_a_bar() -> None:
     assert rows == [], "write <code>a&#124;b</code>"
 
 
-def test_every_setting_is_there_with_its_type_and_default() -> None:
+def test_every_setting_is_documented_with_its_type_and_default() -> None:
     page = PAGE.read_text()
     assert render(page) == page, "python -m deploy.settings_page writes it anew"
     assert silent_rows(page) == []
 
 
-def test_a_setting_without_a_row_is_noticed() -> None:
+def test_an_undocumented_setting_is_detected() -> None:
     page = PAGE.read_text()
     name = "FUMAROLE_GATEWAY_WORKERS"
     without = "\n".join(line for line in page.splitlines() if f"`{name}` | " not in line)
@@ -63,17 +63,17 @@ def test_a_setting_without_a_row_is_noticed() -> None:
     assert asked_settings()[name] == ("integer", "`1`")
 
 
-def test_a_setting_that_takes_on_and_off_says_so() -> None:
+def test_a_boolean_setting_documents_its_values() -> None:
     assert asked_settings()["FUMAROLE_CONTROLLER_FAIR_SHARE"] == ("on or off", "`on`")
     assert asked_settings()["FUMAROLE_CONTROLLER_MINIKUBE"] == ("on or off", "`off`")
 
 
-def test_a_setting_is_needed_if_any_reader_needs_it() -> None:
+def test_a_setting_is_required_if_any_reader_requires_it() -> None:
     """The reserved names come from the issuer too; for them alone, an empty issuer would do."""
     assert asked_settings()["FUMAROLE_CONTROLLER_TOKEN_ISSUER"] == ("text", "needed")
 
 
-def test_no_setting_is_named_that_there_is_not() -> None:
+def test_no_unknown_setting_is_documented() -> None:
     known = set(asked_settings())
     spelled = re.compile(r"`(FUMAROLE_(?:GATEWAY|CONTROLLER)_[A-Z][A-Z0-9_]+[A-Z0-9])`")
     unknown = {
@@ -85,7 +85,7 @@ def test_no_setting_is_named_that_there_is_not() -> None:
     assert unknown == set()
 
 
-def test_the_symptoms_are_those_that_the_processes_show() -> None:
+def test_the_documented_symptoms_exist_in_the_code() -> None:
     rows = [line.split(" | ")[0] for line in TROUBLE.splitlines() if line.startswith("| ")]
     statuses = {code: one.status for code, one in ERRORS.items()}
     statuses |= {code: one.status for code, one in REFUSALS.items()}
@@ -101,7 +101,7 @@ def test_the_symptoms_are_those_that_the_processes_show() -> None:
     assert [text for text in quoted if text not in sources] == []
 
 
-def test_the_pages_and_sections_that_the_code_names_exist() -> None:
+def test_pages_and_sections_named_in_the_code_exist() -> None:
     named = 0
     for package in ("gateway", "controller", "shared", "deploy"):
         for path in sorted((ROOT / package).rglob("*.py")):

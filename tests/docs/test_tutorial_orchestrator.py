@@ -44,7 +44,7 @@ async def controller(asked: list[str], port: int) -> AsyncIterator[None]:
     await runner.cleanup()
 
 
-async def test_a_stream_that_breaks_is_followed_from_where_it_was() -> None:
+async def test_a_broken_stream_is_resumed_from_its_position() -> None:
     ports, asked = Ports(), list[str]()
     environment = os.environ | {
         "ISSUER": f"http://localhost:{ports['issuer']}",

@@ -174,7 +174,7 @@ async def test_an_app_of_ones_own_is_opened(installed: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-async def test_all_of_them_in_order_from_nothing(empty: Path) -> None:
+async def test_all_tutorials_work_in_order_from_a_fresh_clone(empty: Path) -> None:
     with ExitStack() as stack:
         printed = await follow_tutorial("first-session.md", empty, stack)
         async with client() as http, http.get("http://localhost:8480") as answer:

@@ -94,7 +94,7 @@ async def open_app(jobs: Jobs, visit: Visit, job: str, app: RealApp) -> Page:
 
 
 @pytest.mark.parametrize("name", REAL_APPS)
-async def test_an_app_computes_and_goes_on_over_restarts_of_the_gateway(
+async def test_an_app_computes_and_continues_over_gateway_restarts(
     name: str,
     site: LocalSystem,
     jobs: Jobs,
@@ -134,7 +134,7 @@ async def test_an_app_computes_and_goes_on_over_restarts_of_the_gateway(
         write_seen(app, found.version, datetime.now(UTC).strftime("%Y-%m-%d"))
 
 
-async def test_a_gateway_killed_while_streamlit_loads_is_no_more_than_a_reload(
+async def test_a_gateway_killed_while_streamlit_loads_costs_one_reload(
     site: LocalSystem,
     jobs: Jobs,
     visit: Visit,
@@ -154,7 +154,7 @@ async def test_a_gateway_killed_while_streamlit_loads_is_no_more_than_a_reload(
         await compute(page, app, 7)
 
 
-async def test_jupyterlab_takes_and_gives_200_mb_and_its_terminal_reads_them(
+async def test_jupyterlab_uploads_and_downloads_200_mb(
     jobs: Jobs, visit: Visit, tmp_path: Path
 ) -> None:
     app = REAL_APPS["jupyterlab"]

@@ -71,7 +71,7 @@ def body(**changes: Any) -> bytes:
         (b"[" * 50_000, []),
     ],
 )
-async def test_what_is_wrong_is_named_and_nothing_is_created(
+async def test_a_bad_job_is_refused_with_its_errors_and_not_created(
     system: LocalSystem, api: aiohttp.ClientSession, data: bytes, named: list[str]
 ) -> None:
     before = await vcjobs(system)
@@ -88,7 +88,9 @@ async def test_what_is_wrong_is_named_and_nothing_is_created(
         assert answer.status == 404
 
 
-async def test_ten_megabytes_are_too_much(system: LocalSystem, api: aiohttp.ClientSession) -> None:
+async def test_a_body_of_ten_megabytes_is_413(
+    system: LocalSystem, api: aiohttp.ClientSession
+) -> None:
     before = await vcjobs(system)
     data = io.BytesIO(body(labels={"x": "y" * 10_000_000}))
     async with api.post(
@@ -99,7 +101,7 @@ async def test_ten_megabytes_are_too_much(system: LocalSystem, api: aiohttp.Clie
     assert await vcjobs(system) <= before
 
 
-async def test_who_is_not_the_orchestrator_gets_nothing(system: LocalSystem) -> None:
+async def test_only_the_orchestrator_may_call_the_api(system: LocalSystem) -> None:
     url = f"http://127.0.0.1:{system.layout.ports['api']}"
     tokens = Tokens(ensure_key(system.folder / "orchestrator"), system.address)
     session = {"sid": "a" * 26, "job": "j", "rank": 0, "kind": "web"}

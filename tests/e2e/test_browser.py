@@ -61,7 +61,7 @@ async def test_two_people_compute_in_notebooks_side_by_side(
 
 
 @pytest.mark.usefixtures("shells")
-async def test_a_terminal_answers_and_says_when_its_session_has_ended(
+async def test_a_terminal_responds_and_shows_the_end_of_its_session(
     system: LocalSystem, visit: Visit
 ) -> None:
     context = await visit()
@@ -116,7 +116,7 @@ async def test_a_desktop_shows_pixels_and_reacts_to_a_click(
 
 
 @pytest.mark.usefixtures("shells")
-async def test_the_pages_load_nothing_from_elsewhere_and_break_no_policy(
+async def test_the_pages_load_no_external_resource_and_violate_no_policy(
     system: LocalSystem, visit: Visit
 ) -> None:
     context = await visit()

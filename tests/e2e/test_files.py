@@ -34,7 +34,7 @@ CHAIN: list[dict[str, Any]] = [
 COMMON = {"owner": {"user": "una"}, "image": "debian:12-slim", "resources": {"cpu": 0.1}}
 
 
-async def test_a_chain_hands_its_files_on_in_the_demo(system: LocalSystem) -> None:
+async def test_a_job_chain_passes_its_files_in_the_demo(system: LocalSystem) -> None:
     if system.cluster is None:
         pytest.skip("what claims owners have is that cluster's own matter")
     tokens = Tokens(ensure_key(system.folder / "orchestrator"), system.address)

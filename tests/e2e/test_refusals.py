@@ -101,7 +101,7 @@ async def test_the_link_without_a_token_is_401_for_everything(target: Target) ->
         ({"rank": True}, 401),
     ],
 )
-async def test_a_token_for_anything_else_opens_nothing(
+async def test_a_token_for_another_purpose_is_refused(
     target: Target, changes: dict[str, Any], status: int
 ) -> None:
     assert await opening(target.link, target.token(**changes)) == status
@@ -114,7 +114,7 @@ async def test_a_token_opens_once(target: Target) -> None:
 
 
 @pytest.mark.usefixtures("notebooks")
-async def test_a_token_that_has_opened_is_good_for_nothing_else(target: Target) -> None:
+async def test_a_used_token_is_refused_everywhere(target: Target) -> None:
     async with client() as http:
         await open_session(http, target.user, target.job)
     token = target.token()
@@ -125,7 +125,7 @@ async def test_a_token_that_has_opened_is_good_for_nothing_else(target: Target) 
                 assert answer.status == 401
 
 
-async def test_only_one_of_many_at_once_opens(target: Target) -> None:
+async def test_only_one_of_many_concurrent_attempts_opens(target: Target) -> None:
     token = target.token()
     statuses = await asyncio.gather(*(opening(target.link, token) for _ in range(10)))
     assert sorted(statuses) == [303] + [401] * 9
@@ -139,7 +139,7 @@ def forged(target: Target, header: dict[str, Any], secret: bytes | None) -> str:
     return f"{text}.{encode_base64url(mac)}"
 
 
-async def test_forged_tokens_open_nothing(target: Target) -> None:
+async def test_forged_tokens_are_refused(target: Target) -> None:
     public = target.key.private.public_key()
     secrets = [
         public.public_bytes(Encoding.Raw, PublicFormat.Raw),
@@ -154,7 +154,7 @@ async def test_forged_tokens_open_nothing(target: Target) -> None:
 
 
 @pytest.mark.usefixtures("notebooks")
-async def test_a_bearer_never_opens_and_goes_on_as_bearer(target: Target) -> None:
+async def test_a_bearer_cannot_open_and_stays_a_bearer(target: Target) -> None:
     token = target.token()
     async with client() as http:
         await open_session(http, target.user, target.job)
@@ -166,7 +166,7 @@ async def test_a_bearer_never_opens_and_goes_on_as_bearer(target: Target) -> Non
     assert await opening(target.link, token) == 401
 
 
-async def test_nothing_of_ours_is_in_any_log(system: LocalSystem, target: Target) -> None:
+async def test_no_secret_is_in_any_log(system: LocalSystem, target: Target) -> None:
     token = target.token()
     assert await opening(target.link, token) == 303
     logs = [path for path in system.folder.rglob("*.log") if path.is_file()]

@@ -80,7 +80,7 @@ async def test_sessions_of_all_kinds_outlive_the_controller(
         await user.stop(job)
 
 
-async def test_a_job_that_was_accepted_is_in_the_cluster_after_the_controller_was_killed(
+async def test_an_accepted_job_reaches_the_cluster_after_the_controller_was_killed(
     system: LocalSystem,
 ) -> None:
     async with signed_in(system.address) as user:
@@ -120,7 +120,7 @@ async def test_a_job_submitted_just_before_the_controller_dies_is_run_once(
 
 
 @pytest.mark.usefixtures("shells")
-async def test_a_controller_that_is_replaced_under_load_loses_nothing(
+async def test_replacing_the_controller_under_load_loses_no_job(
     system: LocalSystem, apps: dict[str, str]
 ) -> None:
     jobs: list[str] = []

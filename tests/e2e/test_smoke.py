@@ -73,7 +73,9 @@ async def test_the_smoke_run_uses_all_three_apps_within_a_minute(own_folder: Pat
         signal.SIGKILL,
     ],
 )
-async def test_nothing_is_left_when_the_demo_ends(number: signal.Signals, own_folder: Path) -> None:
+async def test_no_process_is_left_when_the_demo_ends(
+    number: signal.Signals, own_folder: Path
+) -> None:
     demo = await start_demo(own_folder)
     assert demo.stdout is not None
     said = b""

@@ -203,7 +203,7 @@ async def test_tensorboard_and_jupyterlab_beside_a_training_job(
         await until_shown(page, "session has ended")
 
 
-async def test_two_users_of_one_tool_come_and_go_by_themselves(
+async def test_two_users_of_one_tool_join_and_leave_independently(
     site: LocalSystem, visit: Visit
 ) -> None:
     async with training(site, "shared") as asked:

@@ -14,17 +14,17 @@ COUNT = 400
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_what_once_broke_a_promise_does_so_no_more(target: Target) -> None:
+def test_recorded_counterexamples_no_longer_fail(target: Target) -> None:
     for case in read_corpus(target.name):
         target.check(case)
 
 
 @pytest.mark.parametrize("target", TARGETS, ids=lambda target: target.name)
-def test_promises_hold_for_damaged_input(target: Target) -> None:
+def test_properties_hold_for_damaged_input(target: Target) -> None:
     assert Fuzzer(target, random.Random(1)).run(COUNT) is None
 
 
-def test_a_broken_promise_is_found_and_made_small() -> None:
+def test_a_violated_property_is_found_and_minimised() -> None:
     def check(data: bytes) -> bool:
         assert b"\r\r" not in data
         return b"\r" in data
@@ -35,7 +35,7 @@ def test_a_broken_promise_is_found_and_made_small() -> None:
     assert crash.data == b"\r\r"
 
 
-def test_pieces_make_the_whole_again_and_never_change() -> None:
+def test_pieces_join_to_the_whole_input() -> None:
     for size in (0, 1, 2, 50):
         data = bytes(range(size))
         assert b"".join(cut(data)) == data

@@ -24,7 +24,7 @@ def pages() -> Iterator[Pages]:
 
 
 @pytest.mark.parametrize("name", PAGE_TARGETS)
-def test_promises_of_the_pages_hold_for_damaged_input(pages: Pages, name: str) -> None:
+def test_properties_of_the_pages_hold_for_damaged_input(pages: Pages, name: str) -> None:
     (target,) = [one for one in page_targets(pages) if one.name == name]
     for case in read_corpus(name):
         target.check(case)

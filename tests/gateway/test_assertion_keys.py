@@ -45,7 +45,7 @@ def kids(jwks: bytes) -> list[str]:
     return [member["kid"] for member in json.loads(jwks)["keys"]]
 
 
-def test_a_new_file_is_taken_and_a_bad_one_leaves_the_last_good(
+def test_a_new_key_file_is_loaded_and_an_invalid_one_keeps_the_last_valid(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path, old, new = tmp_path / "keys.pem", pem(), pem()
@@ -123,7 +123,7 @@ def documented() -> Callable[..., str]:
     return user_of
 
 
-async def test_an_app_verifies_it_as_the_docs_say(asserting: World) -> None:
+async def test_an_app_verifies_an_assertion_as_documented(asserting: World) -> None:
     user_of = documented()
     async with web_app() as app:
         sid = await asserting.publish(port=app.port)
@@ -152,7 +152,9 @@ def printed_keys(content: bytes, folder: Path) -> str:
     return printed(str(path)).stdout
 
 
-async def test_the_public_keys_are_anybodys_on_every_sessions_host(asserting: World) -> None:
+async def test_the_public_keys_are_served_without_credential_on_every_session_host(
+    asserting: World,
+) -> None:
     sid = await asserting.publish(port=1, state="starting")
     for host in (sid, NOBODYS):
         got = await asserting.gateway.ask(host, "GET", "/.fumarole/jwks.json")
@@ -179,7 +181,7 @@ async def test_a_rotation_needs_no_restart(asserting: World) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_without_a_key_there_are_neither_assertions_nor_a_key_set(world: World) -> None:
+async def test_without_a_key_no_assertion_and_no_key_set_is_served(world: World) -> None:
     async with web_app() as app:
         sid = await world.publish(port=app.port)
         cookie = await world.gateway.open(sid)

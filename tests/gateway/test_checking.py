@@ -37,33 +37,35 @@ def where() -> str:
 HERE = threading.main_thread().name
 
 
-async def test_a_few_are_made_at_once_and_the_others_in_a_thread(checks: SignatureChecks) -> None:
+async def test_few_verifications_run_inline_and_others_in_a_thread(checks: SignatureChecks) -> None:
     names = [await checks.run(where, address="192.0.2.1") for _ in range(4)]
     assert names[:2] == [HERE] * 2
     assert all(name.startswith("checks") for name in names[2:])
     assert checks.queued == 2
 
 
-async def test_another_address_is_not_held_up(checks: SignatureChecks) -> None:
+async def test_verifications_of_another_address_are_not_delayed(checks: SignatureChecks) -> None:
     for _ in range(5):
         await checks.run(where, address="2001:db8::1")
     assert await checks.run(where, address="2001:db8::2") != HERE, "the same /64"
     assert await checks.run(where, address="2001:db8:1::1") == HERE
 
 
-async def test_many_addresses_together_do_not_hold_up_the_loop(checks: SignatureChecks) -> None:
+async def test_verifications_of_many_addresses_do_not_block_the_loop(
+    checks: SignatureChecks,
+) -> None:
     names = [await checks.run(where, address=f"192.0.2.{n}") for n in range(8)]
     assert names.count(HERE) == 5
 
 
-async def test_the_rate_comes_back(checks: SignatureChecks, clock: Clock) -> None:
+async def test_the_inline_rate_recovers(checks: SignatureChecks, clock: Clock) -> None:
     for _ in range(5):
         await checks.run(where, address="192.0.2.1")
     clock.now += 1.0
     assert await checks.run(where, address="192.0.2.1") == HERE
 
 
-async def test_the_queue_is_bounded_and_the_loop_turns_meanwhile(checks: SignatureChecks) -> None:
+async def test_the_queue_is_bounded_and_the_loop_is_not_blocked(checks: SignatureChecks) -> None:
     gate = threading.Event()
     turns = 0
     for _ in range(2):
@@ -84,7 +86,9 @@ async def test_the_queue_is_bounded_and_the_loop_turns_meanwhile(checks: Signatu
     assert turns == 20
 
 
-async def test_who_leaves_frees_its_place_and_what_fails_says_so(checks: SignatureChecks) -> None:
+async def test_a_cancelled_verification_frees_its_slot_and_a_failure_is_reported(
+    checks: SignatureChecks,
+) -> None:
     for _ in range(2):
         await checks.run(where, address="a")
     gate = threading.Event()

@@ -24,14 +24,14 @@ def test_each_limit_is_documented_with_its_default(name: str) -> None:
     assert float(ROWS[name.upper()]) == getattr(Limits(), name)
 
 
-def test_nothing_is_documented_that_is_no_setting() -> None:
+def test_only_existing_settings_are_documented() -> None:
     known = {name.upper() for name in (*NUMBERS, *SECONDS)}
     others = {"DRAIN_SECONDS", "DRAIN_DELAY_SECONDS", "FUMAROLE_LOG_LINES_PER_SECOND"}
     assert ROWS.keys() - known == others
     assert int(ROWS["FUMAROLE_LOG_LINES_PER_SECOND"]) == DEFAULT_LINES_A_SECOND
 
 
-def test_fixed_sizes_are_as_they_stand_there() -> None:
+def test_fixed_sizes_match_the_documentation() -> None:
     limits = Limits()
     assert (heads.MAX_HEAD_BYTES, heads.MAX_FIELDS) == (64 << 10, 256)
     assert (heads.MAX_MEMBERS, fields.MAX_OFFERS) == (256, 32)
@@ -83,12 +83,12 @@ def test_every_row_of_the_threat_model_names_its_tests() -> None:
     assert len(every) == len(rows) + len(lessons) + len(found) + 6
 
 
-def test_every_test_that_is_named_exists() -> None:
+def test_every_named_test_exists() -> None:
     here = Path(__file__).parent
     for path, name in NAMED.findall(SECURITY):
         assert re.search(rf"^(async )?def {name}\(", (here / path).read_text(), re.M), (path, name)
 
 
-def test_what_remains_open_is_told() -> None:
+def test_remaining_risks_are_documented() -> None:
     _, _, open_ = SECURITY.partition("\n## What remains open\n")
     assert len(re.findall(r"^- \*\*", open_, re.M)) >= 8

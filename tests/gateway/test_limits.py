@@ -50,7 +50,7 @@ async def opened(
     return answer.status, answer.headers.get("retry-after"), answer.text
 
 
-async def test_an_address_that_tries_too_often_waits(world: World) -> None:
+async def test_an_address_that_opens_too_often_gets_429(world: World) -> None:
     sid = await world.publish(port=1)
     for number in range(6):
         status, _, _ = await opened(world, sid, source="192.0.2.1", sub=f"u{number}")
@@ -63,7 +63,7 @@ async def test_an_address_that_tries_too_often_waits(world: World) -> None:
     assert (await opened(world, sid, source="192.0.2.2", sub="u8"))[0] == 303
 
 
-async def test_who_uses_up_an_address_keeps_no_one_out_of_other_sessions(world: World) -> None:
+async def test_an_exhausted_address_does_not_block_other_sessions(world: World) -> None:
     source, tried, other = "192.0.2.90", await world.publish(port=1), await world.publish(port=1)
     for _ in range(7):
         status, _, _ = await opened(world, tried, source=source, token="nonsense")
@@ -75,7 +75,7 @@ async def test_who_uses_up_an_address_keeps_no_one_out_of_other_sessions(world: 
     assert (await opened(world, "z" * 26, source=source, sub="neighbour6"))[0] == 429
 
 
-async def test_tries_that_fail_count_too_and_a_whole_64_is_one(world: World) -> None:
+async def test_failed_attempts_count_and_an_ipv6_64_counts_as_one(world: World) -> None:
     sid = await world.publish(port=1)
     for number in range(6):
         source = f"2001:db8:7:7::{number}"
@@ -84,7 +84,7 @@ async def test_tries_that_fail_count_too_and_a_whole_64_is_one(world: World) -> 
     assert (await opened(world, sid, source="2001:db8:7:8::1"))[0] == 303
 
 
-async def test_a_user_who_opens_too_often_waits_and_keeps_the_link(world: World) -> None:
+async def test_a_user_who_opens_too_often_gets_429_and_the_token_is_not_spent(world: World) -> None:
     sid = await world.publish(port=1)
     for number in range(3):
         status, _, _ = await opened(world, sid, source=f"192.0.2.{10 + number}", sub="eager")
@@ -97,7 +97,7 @@ async def test_a_user_who_opens_too_often_waits_and_keeps_the_link(world: World)
     assert answer.status == 502
 
 
-async def test_nobody_can_use_up_what_is_somebody_elses(world: World) -> None:
+async def test_a_user_cannot_exhaust_the_limit_of_another(world: World) -> None:
     sid = await world.publish(port=1)
     for number in range(5):
         forged = Signer().token(sid, sub="victim")
@@ -106,7 +106,7 @@ async def test_nobody_can_use_up_what_is_somebody_elses(world: World) -> None:
     assert (await opened(world, sid, source="192.0.2.30", sub="victim"))[0] == 303
 
 
-async def test_a_flood_of_tokens_holds_nobody_up(world: World) -> None:
+async def test_a_flood_of_tokens_delays_no_other_client(world: World) -> None:
     """Tokens with an invalid signature are checked in the thread, while others are served."""
     async with web_app() as app:
         sid = await world.publish(port=app.port)
@@ -131,7 +131,7 @@ async def test_a_flood_of_tokens_holds_nobody_up(world: World) -> None:
             await connection.close()
 
 
-async def test_an_address_that_is_refused_too_often_waits(world: World) -> None:
+async def test_an_address_that_is_refused_too_often_gets_429(world: World) -> None:
     """Refusals by the gateway's own pages count as those of the data path do."""
     sid = await world.publish(port=1)
     client = {"X-Forwarded-For": "192.0.2.50"}
@@ -146,7 +146,7 @@ async def test_an_address_that_is_refused_too_often_waits(world: World) -> None:
     assert (await world.gateway.ask(sid, "GET", "/", other)).status == 401
 
 
-async def test_a_gateway_that_is_short_of_memory_says_so_and_takes_nothing(
+async def test_a_gateway_short_of_memory_is_unready_and_sheds_requests(
     tmp_path: Path,
 ) -> None:
     with RedisServer(redis_program(), tmp_path) as server:
@@ -171,7 +171,7 @@ async def test_a_gateway_that_is_short_of_memory_says_so_and_takes_nothing(
             await client.aclose()
 
 
-async def test_what_was_refused_is_counted_and_no_address_is_a_label(world: World) -> None:
+async def test_refusals_are_counted_without_address_label(world: World) -> None:
     metrics = (await world.gateway.ask_ops("/metrics")).text
     assert "192.0.2." not in metrics
     assert "2001:db8" not in metrics

@@ -71,7 +71,7 @@ class Registry:
         return connection
 
 
-async def test_only_what_is_over_is_ended_and_only_once() -> None:
+async def test_only_ended_access_is_closed_and_only_once() -> None:
     r = Registry()
     mine, other = r.connect(), r.connect(OTHER_SID)
     r.live.review()
@@ -85,7 +85,7 @@ async def test_only_what_is_over_is_ended_and_only_once() -> None:
     assert len(r.live) == 1
 
 
-async def test_only_the_sessions_that_are_named_are_looked_at() -> None:
+async def test_only_the_named_sessions_are_reviewed() -> None:
     r = Registry()
     mine = r.connect()
     r.table = table_of()
@@ -104,7 +104,7 @@ async def test_a_withdrawn_key_ends_its_grants_everywhere() -> None:
     assert [one.ended for one in both] == [[GRANT_REVOKED]] * 2
 
 
-async def test_each_grant_ends_at_its_own_end_without_anybody_saying_so() -> None:
+async def test_each_grant_expires_without_an_event() -> None:
     r = Registry()
     soon = r.connect(ends_at=time.time() + 0.2)
     later = r.connect(ends_at=time.time() + 0.7)
@@ -116,7 +116,7 @@ async def test_each_grant_ends_at_its_own_end_without_anybody_saying_so() -> Non
     assert len(r.live) == 1
 
 
-async def test_a_route_that_will_expire_ends_its_connections_then() -> None:
+async def test_an_expiring_route_closes_its_connections_at_expiry() -> None:
     r = Registry()
     r.table = table_of(route(1, expires_at=time.time() + 0.2))
     mine = r.connect()
@@ -124,7 +124,7 @@ async def test_a_route_that_will_expire_ends_its_connections_then() -> None:
     assert [ending.close_code for ending in mine.ended] == [4410]
 
 
-async def test_a_route_that_is_given_less_time_ends_earlier() -> None:
+async def test_a_route_with_shortened_expiry_closes_connections_earlier() -> None:
     r = Registry()
     mine = r.connect()
     r.table = table_of(route(1, rev=2, expires_at=time.time() + 0.2))
@@ -134,7 +134,7 @@ async def test_a_route_that_is_given_less_time_ends_earlier() -> None:
     assert [ending.close_code for ending in mine.ended] == [4410]
 
 
-async def test_what_has_closed_is_forgotten() -> None:
+async def test_closed_connections_are_forgotten() -> None:
     r = Registry()
     mine = r.connect()
     r.live.add(mine)
@@ -155,7 +155,7 @@ async def test_all_can_be_ended_without_blocking_the_loop() -> None:
     assert all(one.ended == [DRAINING] for one in many)
 
 
-async def test_nothing_is_ended_before_there_is_a_table() -> None:
+async def test_no_connection_is_closed_before_the_first_table() -> None:
     r = Registry()
     mine = r.connect()
     r.table = None
@@ -163,7 +163,7 @@ async def test_nothing_is_ended_before_there_is_a_table() -> None:
     assert mine.ended == []
 
 
-async def test_what_watches_is_reviewed_too() -> None:
+async def test_reviewers_are_called_with_each_review() -> None:
     r = Registry()
     seen: list[object] = []
 
@@ -177,7 +177,7 @@ async def test_what_watches_is_reviewed_too() -> None:
     assert seen == [None, {SID}]
 
 
-async def test_a_session_and_a_user_have_so_many_places() -> None:
+async def test_connections_are_limited_per_session_and_per_user() -> None:
     loop = asyncio.get_running_loop()
     r = Registry()
     live = ConnectionRegistry(
@@ -207,7 +207,7 @@ async def test_a_session_and_a_user_have_so_many_places() -> None:
     live.close()
 
 
-async def test_an_address_has_so_many_places_where_nobody_is_known() -> None:
+async def test_anonymous_connections_are_limited_per_address() -> None:
     loop = asyncio.get_running_loop()
     r = Registry()
     live = ConnectionRegistry(
@@ -246,7 +246,7 @@ async def test_an_address_has_so_many_places_where_nobody_is_known() -> None:
     live.close()
 
 
-async def test_without_limits_there_is_always_room() -> None:
+async def test_without_limits_every_connection_is_admitted() -> None:
     r = Registry()
     mine = [r.connect() for _ in range(3)]
     assert r.live.has_room(mine[0].access_right)
@@ -264,7 +264,7 @@ async def test_a_limit_of_one_is_one_connection() -> None:
         assert r.live.has_room(asked)
 
 
-async def test_observers_are_told_once_who_comes_and_goes_and_why() -> None:
+async def test_observers_receive_each_start_and_end_once_with_the_reason() -> None:
     r = Registry()
     mine, other = r.connect(), r.connect(OTHER_SID)
     r.live.add(mine)
@@ -281,7 +281,7 @@ async def test_observers_are_told_once_who_comes_and_goes_and_why() -> None:
     assert r.live.kinds == {"websocket": 0}
 
 
-async def test_a_successor_takes_the_place_and_nobody_is_told() -> None:
+async def test_a_successor_replaces_a_connection_without_notification() -> None:
     r = Registry()
     mine = r.connect()
     assert r.table is not None
@@ -303,7 +303,7 @@ async def test_nothing_is_kept_of_connections_that_have_closed() -> None:
     assert (r.live._sessions, r.live._of_user, r.live._wheel._buckets) == ({}, {}, {})
 
 
-async def test_a_session_whose_last_grant_has_ended_is_looked_at_no_more() -> None:
+async def test_a_session_without_grants_is_not_reviewed() -> None:
     r = Registry()
     mine = r.connect(ends_at=time.time() + 0.05)
     async with asyncio.timeout(30):
@@ -313,7 +313,7 @@ async def test_a_session_whose_last_grant_has_ended_is_looked_at_no_more() -> No
     assert (r.live._wheel._buckets, r.live._wheel._timer) == ({}, None)
 
 
-async def test_what_ends_while_there_is_no_table_is_ended_once_there_is_one() -> None:
+async def test_access_that_ended_without_a_table_is_closed_with_the_next_table() -> None:
     r = Registry()
     soon, later = r.connect(ends_at=time.time() + 0.1), r.connect(ends_at=time.time() + 3600)
     table, r.table = r.table, None
@@ -327,7 +327,7 @@ async def test_what_ends_while_there_is_no_table_is_ended_once_there_is_one() ->
     assert (soon.ended, later.ended) == ([GRANT_ENDED], [])
 
 
-async def test_a_closed_registry_ends_nobody_any_more() -> None:
+async def test_a_closed_registry_closes_no_connection() -> None:
     r = Registry()
     mine = r.connect(ends_at=time.time() + 0.2)
     r.live.close()
@@ -335,7 +335,7 @@ async def test_a_closed_registry_ends_nobody_any_more() -> None:
     assert mine.ended == []
 
 
-async def test_whoever_was_ended_is_known_until_it_has_closed() -> None:
+async def test_an_ending_connection_is_registered_until_it_closed() -> None:
     r = Registry()
     one = r.connect()
     r.live.end([one], DRAINING)
@@ -345,7 +345,7 @@ async def test_whoever_was_ended_is_known_until_it_has_closed() -> None:
     assert not r.live.closing
 
 
-async def test_one_that_closes_while_others_are_ended_is_not_left_behind() -> None:
+async def test_a_connection_that_closes_during_a_review_is_removed() -> None:
     registry = Registry()
     members = [registry.connect() for _ in range(1600)]
     registry.live.end_all(DRAINING)

@@ -20,7 +20,7 @@ from tests.gateway.test_tls import Pair
 from tests.programs import RedisServer, redis_program
 
 
-async def test_browsers_that_say_nothing_under_tls_do_not_hold_up_the_end(tmp_path: Path) -> None:
+async def test_silent_tls_clients_do_not_delay_shutdown(tmp_path: Path) -> None:
     pair = Pair(tmp_path / "tls")
     settings = {
         "FUMAROLE_GATEWAY_TLS_CERT_FILE": str(pair.certificate),
@@ -50,9 +50,7 @@ ODD_HEADS = {
 
 
 @pytest.mark.parametrize("fields", ODD_HEADS.values(), ids=ODD_HEADS)
-async def test_a_page_is_answered_in_our_words_whatever_its_head(
-    world: World, fields: list[str]
-) -> None:
+async def test_any_head_gets_a_gateway_response_for_a_page(world: World, fields: list[str]) -> None:
     sid = await world.publish()
     connection = await world.gateway.connect()
     lines = ["POST /.fumarole/open HTTP/1.1", f"Host: {world.gateway.host(sid)}", *fields]
@@ -63,7 +61,7 @@ async def test_a_page_is_answered_in_our_words_whatever_its_head(
     await connection.close()
 
 
-async def test_a_token_whose_length_is_too_large_is_refused_before_its_body_arrives(
+async def test_an_oversize_content_length_is_refused_before_the_body_arrives(
     world: World,
 ) -> None:
     sid = await world.publish()
@@ -77,7 +75,7 @@ async def test_a_token_whose_length_is_too_large_is_refused_before_its_body_arri
 
 
 @pytest.mark.parametrize(("version", "told"), [("1.0", False), ("1.1", True)])
-async def test_only_http_1_1_is_told_to_go_on_by_a_page(
+async def test_a_page_sends_100_continue_only_to_http_1_1(
     world: World, version: str, told: bool
 ) -> None:
     sid = await world.publish()

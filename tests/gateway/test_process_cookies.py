@@ -13,7 +13,7 @@ SIBLINGS = "; ".join(f"s{n}={'x' * 4000}" for n in range(25))
 MORE = "; ".join(f"m{n}={'x' * 4000}" for n in range(70))
 
 
-async def test_cookies_of_a_sibling_keep_nobody_out(world: World) -> None:
+async def test_cookies_of_a_sibling_host_block_no_user(world: World) -> None:
     async with web_app() as app:
         sid = await world.publish(port=app.port)
         cookie = await world.gateway.open(sid)
@@ -25,14 +25,14 @@ async def test_cookies_of_a_sibling_keep_nobody_out(world: World) -> None:
 
 
 @pytest.mark.parametrize("path", ["/.fumarole/open", "/.fumarole/state"])
-async def test_the_gateways_own_pages_can_be_reached_beside_them(world: World, path: str) -> None:
+async def test_gateway_pages_are_reachable_despite_sibling_cookies(world: World, path: str) -> None:
     sid = await world.publish(port=1)
     cookie = await world.gateway.open(sid)
     answer = await world.gateway.ask(sid, "GET", path, {"Cookie": f"{SIBLINGS}; {cookie}"} | HTML)
     assert answer.status == 200
 
 
-async def test_a_session_can_be_opened_beside_them(world: World) -> None:
+async def test_a_session_can_be_opened_despite_sibling_cookies(world: World) -> None:
     sid = await world.publish(port=1)
     token = world.gateway.signer.token(sid)
     sent = {"Cookie": SIBLINGS, "Content-Type": "application/json"}
@@ -41,7 +41,7 @@ async def test_a_session_can_be_opened_beside_them(world: World) -> None:
     assert answer.status == 303
 
 
-async def test_too_many_are_cleared_by_the_users_click_alone(world: World) -> None:
+async def test_too_many_cookies_are_expired_only_by_a_click(world: World) -> None:
     sid = await world.publish(port=1)
     sent = {"Cookie": MORE} | HTML
     answer = await world.gateway.ask(sid, "GET", "/", sent)
@@ -57,7 +57,7 @@ async def test_too_many_are_cleared_by_the_users_click_alone(world: World) -> No
     assert "set-cookie" not in kept.headers
 
 
-async def test_the_click_works_where_the_head_is_not_too_large_either(world: World) -> None:
+async def test_expiring_cookies_works_also_with_a_small_head(world: World) -> None:
     sid = await world.publish(port=1)
     click = {"Sec-Fetch-Site": "same-origin", "Cookie": "a=1; fumarole=x"} | HTML
     answer = await world.gateway.ask(sid, "GET", "/.fumarole/cookies", click)
@@ -68,7 +68,7 @@ async def test_the_click_works_where_the_head_is_not_too_large_either(world: Wor
     assert refused.status == 403
 
 
-async def test_the_next_user_finds_nothing_of_the_last_ones(world: World) -> None:
+async def test_the_next_user_gets_no_data_of_the_previous_one(world: World) -> None:
     sid = await world.publish(port=1)
     cookie = await world.gateway.open(sid, sub="ada")
     token = world.gateway.signer.token(sid, sub="grace")
@@ -80,7 +80,7 @@ async def test_the_next_user_finds_nothing_of_the_last_ones(world: World) -> Non
     assert "theme=; Path=/; Max-Age=0" in str(answer.headers)
 
 
-async def test_the_same_user_keeps_what_the_app_has_stored(world: World) -> None:
+async def test_the_same_user_keeps_the_apps_stored_data(world: World) -> None:
     sid = await world.publish(port=1)
     cookie = await world.gateway.open(sid, sub="ada")
     token = world.gateway.signer.token(sid, sub="ada")

@@ -12,7 +12,7 @@ from tests.gateway.process import GatewayProcess
 from tests.programs import RedisServer, redis_program
 
 
-async def test_a_sign_out_is_passed_on_before_the_gateway_ends(tmp_path: Path) -> None:
+async def test_a_sign_out_is_sent_before_shutdown(tmp_path: Path) -> None:
     with RedisServer(redis_program(), tmp_path) as server:
         await rebuilt(server.url)
         async with GatewayProcess(tmp_path, server.url) as gateway, world_of(gateway) as world:

@@ -26,7 +26,7 @@ async def until_said(gateway: GatewayProcess, *words: str) -> None:
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
-async def test_a_redis_that_is_not_trusted_is_said_until_it_is(
+async def test_an_untrusted_redis_is_reported_until_it_is_trusted(
     tmp_path: Path, workers: str
 ) -> None:
     async with tls_redis(tmp_path, "test") as server:

@@ -100,7 +100,7 @@ async def ask_everything(world: World, sid: str, cookie: str) -> bytes:
     return said
 
 
-async def test_secrets_planted_everywhere_are_found_nowhere(
+async def test_planted_secrets_appear_in_no_output(
     guarded: tuple[World, Redis], tmp_path: Path
 ) -> None:
     world, client = guarded

@@ -48,13 +48,13 @@ async def test_connections_wait_for_the_first_table() -> None:
     await task
 
 
-async def test_nobody_waits_for_a_table_that_cannot_be_had() -> None:
+async def test_connections_do_not_wait_for_an_unavailable_table() -> None:
     holder = told()
     holder.last_error = "Redis holds no route table"
     await first_table(holder)
 
 
-async def test_nobody_waits_for_ever_for_a_table_that_cannot_be_read(
+async def test_connections_do_not_wait_beyond_a_deadline_for_an_unreadable_table(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # The head is good, and the snapshot is refused again and again.
@@ -62,7 +62,7 @@ async def test_nobody_waits_for_ever_for_a_table_that_cannot_be_read(
     await first_table(told())
 
 
-async def test_a_process_that_may_not_refuse_leaves_that_to_others() -> None:
+async def test_a_worker_without_table_accepts_only_if_no_other_can() -> None:
     holder, others = told(), [True]
     holder.last_error = "Redis did not answer in time"
     task = asyncio.create_task(first_table(holder, may_refuse=lambda: not others[0]))

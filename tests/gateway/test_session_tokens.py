@@ -71,7 +71,7 @@ async def refusal(desk: Desk, claims: SessionClaims, use: str) -> str:
     return refused.value.code
 
 
-async def test_a_token_opens_once_also_when_many_try_at_once(desk: Desk) -> None:
+async def test_a_token_opens_once_under_concurrent_attempts(desk: Desk) -> None:
     claims = await desk.claims()
     outcomes = await asyncio.gather(
         *(desk.tokens.mark(claims, "open") for _ in range(20)), return_exceptions=True
@@ -90,20 +90,20 @@ async def test_the_first_use_decides(desk: Desk) -> None:
     assert await refusal(desk, borne, "open") == "token_spent"
 
 
-async def test_a_mark_is_kept_a_minute_longer_than_the_token(desk: Desk) -> None:
+async def test_a_used_token_mark_outlives_the_token_by_a_minute(desk: Desk) -> None:
     claims = await desk.claims()
     await desk.tokens.mark(claims, "open")
     kept = await desk.redis.ttl(KEYS.used(claims.jti))
     assert claims.exp + 60 - time.time() <= kept <= claims.exp + 62 - time.time()
 
 
-async def test_a_redis_without_a_head_is_not_believed(desk: Desk) -> None:
+async def test_a_redis_without_a_head_marks_no_token(desk: Desk) -> None:
     claims = await desk.claims()
     await desk.redis.delete(KEYS.head)
     assert await refusal(desk, claims, "open") == "bus_lost"
 
 
-async def test_a_new_epoch_is_waited_for_and_costs_nobody_their_link(desk: Desk) -> None:
+async def test_an_opening_waits_for_a_new_epoch_without_spending_the_token(desk: Desk) -> None:
     claims = await desk.claims()
     follower = desk.seen.follower
     old = follower.table
@@ -114,7 +114,7 @@ async def test_a_new_epoch_is_waited_for_and_costs_nobody_their_link(desk: Desk)
     assert follower.table.epoch == "e2"
 
 
-async def test_what_redis_may_have_forgotten_is_not_asked_for(desk: Desk) -> None:
+async def test_a_token_older_than_a_data_loss_is_not_looked_up(desk: Desk) -> None:
     claims = await desk.claims()
     await desk.publisher.rebuild({}, {}, epoch="e2", now=time.time(), since=time.time())
     await desk.seen.until_equal(desk.publisher)
@@ -122,14 +122,14 @@ async def test_what_redis_may_have_forgotten_is_not_asked_for(desk: Desk) -> Non
     assert await desk.redis.exists(KEYS.used(claims.jti)) == 0
 
 
-async def test_a_lost_bus_marks_nothing(desk: Desk) -> None:
+async def test_with_a_lost_bus_no_token_is_marked(desk: Desk) -> None:
     claims = await desk.claims()
     desk.seen.clock.ahead += 6
     assert await refusal(desk, claims, "open") == "bus_lost"
     assert await desk.redis.exists(KEYS.used(claims.jti)) == 0
 
 
-async def test_another_sessions_token_is_refused_before_its_signature_is_looked_at(
+async def test_a_token_of_another_session_is_refused_before_verification(
     desk: Desk,
 ) -> None:
     with pytest.raises(OpeningRefused) as refused:
@@ -162,14 +162,14 @@ async def test_a_bearer_is_forgotten_ten_seconds_after_it_expired(desk: Desk) ->
         await desk.bearers.verify(token, address=HERE)
 
 
-async def test_a_key_that_is_gone_ends_what_was_remembered_of_its_tokens(desk: Desk) -> None:
+async def test_a_removed_key_invalidates_cached_tokens(desk: Desk) -> None:
     token = desk.signer.token(SID)
     await desk.bearers.mark(await desk.bearers.verify(token, address=HERE))
     desk.keys.keys = type(desk.keys.keys)()
     assert desk.bearers.remembered(token) is None
 
 
-async def test_memory_of_bearers_has_an_end(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_of_bearers_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.session_tokens._MOST_MARKED", 10)
     monkeypatch.setattr("gateway.session_tokens._MOST_VERIFIED", 10)
     for _ in range(30):
@@ -187,7 +187,7 @@ async def test_a_spent_bearer_is_refused_as_such(desk: Desk) -> None:
     assert refused.value.code == "token_spent"
 
 
-async def test_a_token_that_nobody_has_time_to_check_is_no_bad_one(desk: Desk) -> None:
+async def test_a_token_refused_by_a_full_queue_is_not_invalid(desk: Desk) -> None:
     desk.tokens.checks = SignatureChecks(of_address=1, of_all=1, queued=0, clock=time.monotonic)
     await desk.claims()
     with pytest.raises(OpeningRefused) as refused:
@@ -199,7 +199,7 @@ async def test_a_token_that_nobody_has_time_to_check_is_no_bad_one(desk: Desk) -
     desk.tokens.checks.close()
 
 
-async def test_a_token_that_is_checked_in_the_thread_is_judged_the_same(desk: Desk) -> None:
+async def test_verification_in_the_thread_gives_the_same_result(desk: Desk) -> None:
     desk.tokens.checks = SignatureChecks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
     good = await asyncio.gather(*(desk.claims() for _ in range(5)))
     assert {claims.sid for claims in good} == {SID}
@@ -210,9 +210,7 @@ async def test_a_token_that_is_checked_in_the_thread_is_judged_the_same(desk: De
 
 
 @pytest.mark.parametrize("after", ["gone", "another"])
-async def test_a_key_that_changes_while_a_token_waits_to_be_checked_is_not_the_one_it_is_known_by(
-    desk: Desk, after: str
-) -> None:
+async def test_a_token_is_cached_only_with_the_key_that_verified_it(desk: Desk, after: str) -> None:
     desk.tokens.checks = SignatureChecks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
     await desk.claims()
     token, go = desk.signer.token(SID), threading.Event()
@@ -229,9 +227,7 @@ async def test_a_key_that_changes_while_a_token_waits_to_be_checked_is_not_the_o
     desk.tokens.checks.close()
 
 
-async def test_nothing_is_opened_by_a_redis_that_took_over_unnoticed(
-    desk: Desk, redis: Redis
-) -> None:
+async def test_an_undetected_failover_opens_no_token(desk: Desk, redis: Redis) -> None:
     claims = await desk.claims()
     # As after a failover without loss: only the server process is another one.
     await redis.hset(KEYS.head, "server", "another")

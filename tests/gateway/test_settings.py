@@ -47,7 +47,7 @@ def problems(values: dict[str, str]) -> list[str]:
     return list(refused.value.problems)
 
 
-def test_what_is_not_set_has_its_documented_default(values: dict[str, str]) -> None:
+def test_an_unset_setting_has_its_documented_default(values: dict[str, str]) -> None:
     settings = read(values)
     assert (settings.instance, settings.redis_url) == ("default", "redis://127.0.0.1:6379/0")
     assert (settings.listen, settings.ops_listen) == (("0.0.0.0", 8080), ("127.0.0.1", 8090))
@@ -121,7 +121,7 @@ def test_a_bad_value_is_named(values: dict[str, str], name: str, bad: str) -> No
     assert any(problem.startswith(f"{name} is wrong") for problem in found), found
 
 
-def test_where_jobs_are_managed_may_be_a_path_a_query_or_a_fragment(
+def test_the_job_url_may_have_path_query_or_fragment(
     values: dict[str, str],
 ) -> None:
     assert read(values).orchestrator_url is None
@@ -141,13 +141,13 @@ def test_each_number_is_a_setting_and_may_be_without_limit(
 
 
 @pytest.mark.parametrize("name", sorted(SECONDS))
-def test_each_time_is_a_setting(values: dict[str, str], name: str) -> None:
+def test_each_duration_is_a_setting(values: dict[str, str], name: str) -> None:
     setting = f"FUMAROLE_GATEWAY_{name.upper()}"
     assert getattr(read(values | {setting: "12.5"}).limits, name) == 12.5
     assert getattr(read(values | {setting: str(SECONDS[name])}).limits, name) == SECONDS[name]
 
 
-def test_targets_are_not_where_the_api_server_is(values: dict[str, str]) -> None:
+def test_upstream_networks_must_not_contain_the_api_server(values: dict[str, str]) -> None:
     assert read(values).refused_networks == ()
     told = {
         "KUBERNETES_SERVICE_HOST": "10.96.0.1",
@@ -198,11 +198,11 @@ def test_keys_do_not_show_in_the_representation(values: dict[str, str]) -> None:
     assert repr(settings.grant_keys[0]) not in shown
 
 
-def test_an_issuer_that_is_no_url_leaves_no_origin_that_may_post(values: dict[str, str]) -> None:
+def test_with_a_non_url_issuer_no_origin_may_post(values: dict[str, str]) -> None:
     assert read(values | {"FUMAROLE_GATEWAY_TOKEN_ISSUER": "realm-7"}).open_origins == ()
 
 
-def test_the_site_is_what_the_public_url_says(values: dict[str, str]) -> None:
+def test_the_site_is_read_from_public_url_and_embed_origins(values: dict[str, str]) -> None:
     url = {"FUMAROLE_GATEWAY_PUBLIC_URL": "http://Localhost:8080/"}
     embed = {"FUMAROLE_GATEWAY_EMBED_ORIGINS": "https://portal.example.org"}
     site = read(values | url | embed).site
@@ -221,7 +221,7 @@ def test_the_site_is_what_the_public_url_says(values: dict[str, str]) -> None:
         ("an issuer", None, None),
     ],
 )  # fmt: skip
-def test_pages_lead_back_to_the_issuers_own_origin_and_to_none_that_begins_like_it(
+def test_pages_link_only_to_the_exact_origin_of_the_issuer(
     values: dict[str, str], issuer: str, origins: str | None, home: str | None
 ) -> None:
     values["FUMAROLE_GATEWAY_TOKEN_ISSUER"] = issuer

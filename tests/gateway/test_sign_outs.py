@@ -51,7 +51,7 @@ def made() -> tuple[SignOuts, Asks, Ended]:
     return signs, asks, feed
 
 
-async def test_a_sign_out_ends_the_grant_and_asks_the_controller(
+async def test_a_sign_out_ends_the_grant_and_requests_a_revocation(
     made: tuple[SignOuts, Asks, Ended],
 ) -> None:
     signs, asks, feed = made
@@ -61,7 +61,7 @@ async def test_a_sign_out_ends_the_grant_and_asks_the_controller(
 
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])
-async def test_without_redis_it_ends_here_and_is_passed_on_later(
+async def test_without_redis_a_sign_out_is_local_and_sent_later(
     made: tuple[SignOuts, Asks, Ended], how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
@@ -84,7 +84,7 @@ async def test_without_redis_it_ends_here_and_is_passed_on_later(
     assert asks.added == [("s", "t0"), ("s", "t1"), ("s", "t2")]
 
 
-async def test_a_browser_that_leaves_meanwhile_is_signed_out_everywhere(
+async def test_a_sign_out_completes_although_the_client_left(
     made: tuple[SignOuts, Asks, Ended], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01)
@@ -106,7 +106,7 @@ async def test_a_browser_that_leaves_meanwhile_is_signed_out_everywhere(
     assert asks.added == [("s", "t")]
 
 
-async def test_passing_on_twice_at_once_fails_neither(made: tuple[SignOuts, Asks, Ended]) -> None:
+async def test_concurrent_flushes_of_sign_outs_succeed(made: tuple[SignOuts, Asks, Ended]) -> None:
     signs, asks, _ = made
     asks.fails = True
     await signs.end(grant("t0"))
@@ -122,7 +122,9 @@ async def test_passing_on_twice_at_once_fails_neither(made: tuple[SignOuts, Asks
     assert asks.added == [("s", "t0"), ("s", "t1"), ("s", "t0")]
 
 
-async def test_what_cannot_be_passed_on_is_bounded(made: tuple[SignOuts, Asks, Ended]) -> None:
+async def test_the_number_of_unsent_sign_outs_is_bounded(
+    made: tuple[SignOuts, Asks, Ended],
+) -> None:
     signs, asks, feed = made
     asks.fails = True
     for number in range(MOST_PENDING + 5):

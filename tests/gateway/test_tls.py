@@ -74,7 +74,7 @@ async def serial_of(certificates: Certificates) -> int:
     return x509.load_der_x509_certificate(shown).serial_number
 
 
-async def test_a_new_pair_is_taken_once_it_has_rested(tmp_path: Path) -> None:
+async def test_a_new_certificate_is_loaded_once_its_files_are_stable(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
     certificates = Certificates(pair.certificate, pair.key)
     assert await serial_of(certificates) == 1
@@ -88,7 +88,7 @@ async def test_a_new_pair_is_taken_once_it_has_rested(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("bad", ["half", "other key", "empty", "gone", "no certificate"])
-async def test_a_bad_pair_leaves_the_last_good_one(
+async def test_an_invalid_certificate_keeps_the_last_valid_one(
     tmp_path: Path, bad: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     pair = Pair(tmp_path)
@@ -116,7 +116,7 @@ async def test_a_bad_pair_leaves_the_last_good_one(
     assert await serial_of(certificates) == 3
 
 
-async def test_a_load_that_failed_for_another_reason_is_repeated_after_a_minute(
+async def test_a_certificate_load_is_retried_after_a_minute(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pair = Pair(tmp_path)
@@ -154,7 +154,7 @@ async def test_the_links_of_a_kubernetes_secret_are_followed(tmp_path: Path) -> 
     assert await serial_of(certificates) == 2
 
 
-def test_what_is_no_pair_at_the_start_is_refused(tmp_path: Path) -> None:
+def test_an_invalid_certificate_at_start_is_refused(tmp_path: Path) -> None:
     pair = Pair(tmp_path)
     pair.key.write_bytes(make_pair(2)[1])
     with pytest.raises(OSError, match=r"."):

@@ -38,7 +38,7 @@ def texts(source: str) -> list[str]:
         ("raise No('is gone')", ["raise No('is gone') -> pass"]),
     ],
 )  # fmt: skip
-def test_each_place_is_changed_in_one_way(source: str, expected: list[str]) -> None:
+def test_each_mutant_changes_one_place(source: str, expected: list[str]) -> None:
     assert texts(source) == expected
 
 
@@ -59,13 +59,13 @@ def test_compiling_a_mutant_changes_the_tree_for_it_alone() -> None:
         assert values["x"] + values["y"] == 4
 
 
-def test_every_module_and_its_tests_are_there() -> None:
+def test_every_target_module_and_its_tests_exist() -> None:
     for target in TARGETS:
         assert (ROOT / target.file).is_file()
         assert all((ROOT / path).exists() for path in target.tests), target.file
 
 
-def test_the_page_says_why_a_mutant_survived() -> None:
+def test_the_page_states_why_a_mutant_survived() -> None:
     one, other = Module("a.py", "a.py", "x = 1\ny = 2\n").mutants()
     tried = [Tried(one, "passed", 3), Tried(other, "failed", 3)]
     found = {"a.py": summary(2, tried), "b.py": summary(2, [])}
@@ -132,7 +132,7 @@ for one in in_process(Plan(module, "deciding", module.mutants(), ["test_deciding
 """
 
 
-def test_what_the_tests_do_not_notice_survives(tmp_path: Path) -> None:
+def test_an_undetected_mutant_survives(tmp_path: Path) -> None:
     (tmp_path / "deciding.py").write_text(DECIDES)
     (tmp_path / "test_deciding.py").write_text(TESTS)
     (tmp_path / "conftest.py").write_text(FREEZES)

@@ -446,11 +446,11 @@ def run(**more: Any) -> None:
     run_state_machine_as_test(AnyOrder, settings=settings(suppress_health_check=slow, **more))
 
 
-def test_any_bytes_and_events_in_any_order() -> None:
+def test_any_order_of_bytes_and_events_is_handled() -> None:
     run(max_examples=60, stateful_step_count=50)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_any_bytes_and_events_in_any_order_for_long() -> None:
+def test_any_order_of_bytes_and_events_is_handled_for_long() -> None:
     run(max_examples=4000, stateful_step_count=120)

@@ -56,7 +56,7 @@ def drips(first: bytes, piece: bytes) -> Script:
     ],
     ids=["a field", "fields", "interim answers"],
 )
-async def test_a_head_that_drips_for_ever_has_the_apps_deadline(
+async def test_a_dripping_response_head_ends_at_the_apps_deadline(
     plain: Ground, first: bytes, piece: bytes
 ) -> None:
     """An interim response is no final head: RFC 9110, section 15.2."""
@@ -82,7 +82,7 @@ FLOODS = {
 
 
 @pytest.mark.parametrize("what", FLOODS)
-async def test_what_has_no_end_but_a_bound_ends_the_apps_connection(
+async def test_unbounded_response_parts_close_the_upstream_connection_at_their_limit(
     plain: Ground, what: str
 ) -> None:
     first, piece = FLOODS[what]
@@ -92,7 +92,7 @@ async def test_what_has_no_end_but_a_bound_ends_the_apps_connection(
         assert await plain.freed(app.address, LATE_SECONDS) is not None
 
 
-async def test_interim_answers_that_nobody_reads_are_held_back(ground: Ground) -> None:
+async def test_unread_interim_responses_apply_backpressure(ground: Ground) -> None:
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: " + b"x" * 60_000 + b"\r\n\r\n"
     async with ground.app(apps.web("silent", hints * 60)) as app, attacked(ground, seconds=1.5):
         for _ in range(4):
@@ -100,7 +100,7 @@ async def test_interim_answers_that_nobody_reads_are_held_back(ground: Ground) -
 
 
 @pytest.mark.parametrize("size", [1, 7], ids=["bytes", "sevens"])
-async def test_an_answer_in_small_segments_leaves_others_their_turn(
+async def test_a_response_in_small_segments_does_not_delay_others(
     ground: Ground, size: int
 ) -> None:
     async def script(app: App, stream: Stream) -> None:
@@ -118,7 +118,7 @@ async def test_an_answer_in_small_segments_leaves_others_their_turn(
                 await read_on(browser)
 
 
-async def test_bytes_beyond_an_answer_reach_nobody(plain: Ground) -> None:
+async def test_bytes_beyond_a_response_are_discarded(plain: Ground) -> None:
     first = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
     script = apps.web("talks", first, b"HTTP/1.1 200 OK\r\n\r\nsmuggled")
     async with plain.app(script) as app, attacked(plain):
@@ -129,7 +129,7 @@ async def test_bytes_beyond_an_answer_reach_nobody(plain: Ground) -> None:
         assert b"smuggled" not in await browser.read_to_end(0.3)
 
 
-async def test_a_switch_that_nobody_asked_for_is_no_answer(plain: Ground) -> None:
+async def test_an_unsolicited_101_is_502(plain: Ground) -> None:
     switch = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
     async with plain.app(apps.web("silent", switch)) as app, attacked(plain):
         browser = await asked(plain, app)
@@ -137,14 +137,14 @@ async def test_a_switch_that_nobody_asked_for_is_no_answer(plain: Ground) -> Non
         assert await plain.freed(app.address, 2.0) is not None
 
 
-async def test_an_upgrade_that_is_never_answered_has_the_apps_deadline(ground: Ground) -> None:
+async def test_an_unanswered_upgrade_ends_at_the_apps_deadline(ground: Ground) -> None:
     async with ground.app(apps.web("silent")) as app:
         browser = await asked(ground, app, *HANDSHAKE)
         assert await browser.status(DEADLINE_SECONDS + LATE_SECONDS) == 504
         assert await ground.freed(app.address, 2.0) is not None
 
 
-async def test_an_upgrade_whose_browser_leaves_is_given_up(ground: Ground) -> None:
+async def test_an_upgrade_is_cancelled_when_its_client_leaves(ground: Ground) -> None:
     async with ground.app(apps.web("silent")) as app:
         browser = await asked(ground, app, *HANDSHAKE)
         assert ground.legs_of(app.address)
@@ -152,7 +152,7 @@ async def test_an_upgrade_whose_browser_leaves_is_given_up(ground: Ground) -> No
         assert await ground.freed(app.address, 2.7) is not None
 
 
-async def test_expectations_of_a_hundred_uploads_wait_for_their_apps_alone(
+async def test_a_hundred_pending_100_continue_delay_no_other_session(
     ground: Ground,
 ) -> None:
     """The gateway sends no 100 Continue of its own; a client that sends on gets backpressure."""
@@ -171,7 +171,7 @@ async def test_expectations_of_a_hundred_uploads_wait_for_their_apps_alone(
             await asyncio.gather(*(one() for _ in range(count)))
 
 
-async def test_apps_that_take_no_connection_hold_up_nobody_else(plain: Ground) -> None:
+async def test_apps_that_accept_no_connection_delay_no_other_session(plain: Ground) -> None:
     """A listener with a full backlog looks like a host that is gone."""
     listener = await plain.place.listen("near")
     listener.listen(0)
@@ -188,7 +188,7 @@ async def test_apps_that_take_no_connection_hold_up_nobody_else(plain: Ground) -
         one.close()
 
 
-async def test_a_browser_that_left_while_its_app_was_dialled_is_forgotten(plain: Ground) -> None:
+async def test_a_client_that_left_during_the_dial_leaves_no_state(plain: Ground) -> None:
     listener = await plain.place.listen("near")
     listener.listen(0)
     port = listener.getsockname()[1]
@@ -206,7 +206,7 @@ async def test_a_browser_that_left_while_its_app_was_dialled_is_forgotten(plain:
         one.close()
 
 
-async def test_a_pooled_connection_on_which_an_app_talks_is_let_go(plain: Ground) -> None:
+async def test_a_pooled_connection_with_unsolicited_bytes_is_closed(plain: Ground) -> None:
     async with plain.app(friendly) as app, attacked(plain):
         browser = await asked(plain, app)
         assert (await read_answer(browser)).body == b"ok"

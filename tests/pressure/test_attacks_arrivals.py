@@ -53,13 +53,13 @@ SECURE_BEGINNINGS = {"half a handshake": CLIENT_HELLO, "a byte of one": b"\x16"}
 
 
 @pytest.mark.parametrize("what", BEGINNINGS)
-async def test_heads_that_stop_end_in_time(plain: Ground, what: str) -> None:
+async def test_stalled_heads_end_at_their_deadline(plain: Ground, what: str) -> None:
     async with attacked(plain, most=CROWD * 16_384 + SLACK_BYTES):
         await gone(plain, await crowd(plain, BEGINNINGS[what]), DEADLINE_SECONDS + LINGER_SECONDS)
 
 
 @pytest.mark.parametrize("what", SECURE_BEGINNINGS)
-async def test_tls_handshakes_that_stop_end_in_time(secure: Ground, what: str) -> None:
+async def test_stalled_tls_handshakes_end_at_their_deadline(secure: Ground, what: str) -> None:
     # OpenSSL's handshake state and uvloop's buffers, for each connection.
     async with attacked(secure, most=CROWD * (256 << 10) + SLACK_BYTES):
         await gone(
@@ -67,12 +67,12 @@ async def test_tls_handshakes_that_stop_end_in_time(secure: Ground, what: str) -
         )
 
 
-async def test_what_is_no_tls_ends_at_once(secure: Ground) -> None:
+async def test_plain_bytes_on_a_tls_port_end_at_once(secure: Ground) -> None:
     async with attacked(secure, most=CROWD * (256 << 10) + SLACK_BYTES):
         await gone(secure, await crowd(secure, b"GET / HTTP/1.1\r\n\r\n"), 2.0)
 
 
-async def test_heads_that_are_as_long_as_allowed_hold_no_more_than_that(plain: Ground) -> None:
+async def test_heads_of_maximum_length_use_bounded_memory(plain: Ground) -> None:
     count = 40
     head = b"GET / HTTP/1.1\r\nHost: x\r\nCookie: " + b"c" * (COOKIE_BYTES - 1000)
     async with attacked(plain, most=count * 2 * (HEAD_BYTES + COOKIE_BYTES) + SLACK_BYTES):
@@ -80,7 +80,7 @@ async def test_heads_that_are_as_long_as_allowed_hold_no_more_than_that(plain: G
         await asyncio.sleep(0.5)
 
 
-async def test_a_long_head_byte_by_byte_costs_no_more_than_its_bytes(ground: Ground) -> None:
+async def test_a_long_head_byte_by_byte_costs_linear_time(ground: Ground) -> None:
     """A new byte must not make the gateway scan the whole head again."""
     head = b"GET / HTTP/1.1\r\nHost: x\r\nCookie: " + b"c" * (COOKIE_BYTES - 4000)
     async with attacked(ground):
@@ -109,7 +109,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-async def test_a_head_without_end_ends_the_connection(ground: Ground, what: str) -> None:
+async def test_an_endless_head_ends_the_connection(ground: Ground, what: str) -> None:
     """RFC 9112, section 2.2: a server skips an empty line before a request, but not megabytes."""
     first, more = ENDLESS[what]
     async with attacked(ground):
@@ -120,7 +120,7 @@ async def test_a_head_without_end_ends_the_connection(ground: Ground, what: str)
         assert time.monotonic() - began < LINGER_SECONDS
 
 
-async def test_line_ends_between_requests_restart_no_deadline(plain: Ground) -> None:
+async def test_empty_lines_between_requests_restart_no_deadline(plain: Ground) -> None:
     browser = await plain.browser()
     dribbling = asyncio.create_task(browser.dribble(b"\r\n" * 1000, 0.05))
     try:
@@ -130,7 +130,7 @@ async def test_line_ends_between_requests_restart_no_deadline(plain: Ground) -> 
         await asyncio.gather(dribbling, return_exceptions=True)
 
 
-async def test_connections_that_come_and_go_leave_others_their_turn(ground: Ground) -> None:
+async def test_short_lived_connections_do_not_delay_others(ground: Ground) -> None:
     async with attacked(ground):
         began, number = time.monotonic(), 0
         while time.monotonic() - began < FLOOD_SECONDS:
@@ -142,7 +142,7 @@ async def test_connections_that_come_and_go_leave_others_their_turn(ground: Grou
                 await ground.metrics()
 
 
-async def test_records_of_a_byte_leave_others_their_turn(secure: Ground) -> None:
+async def test_one_byte_tls_records_do_not_delay_others(secure: Ground) -> None:
     """TLS turns one byte into 23, and each record is decrypted on its own."""
     session = await secure.rig.session()
     browser = await secure.browser()
@@ -155,7 +155,7 @@ async def test_records_of_a_byte_leave_others_their_turn(secure: Ground) -> None
 
 
 @pytest.mark.parametrize("asks", [False, True])
-async def test_key_updates_leave_others_their_turn(
+async def test_tls_key_updates_do_not_delay_others(
     secure: Ground, tmp_path: Path, *, asks: bool
 ) -> None:
     """OpenSSL processes each one silently in some 19 µs: 0.2 s for the bytes of one read."""
@@ -196,14 +196,16 @@ async def proxied_ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
     ],
     ids=["signature", "long", "a byte short"],
 )
-async def test_a_proxy_header_that_stops_ends_in_time(proxied_ground: Ground, data: bytes) -> None:
+async def test_a_stalled_proxy_header_ends_at_its_deadline(
+    proxied_ground: Ground, data: bytes
+) -> None:
     async with attacked(proxied_ground, most=CROWD * 16_384 + SLACK_BYTES):
         await gone(
             proxied_ground, await crowd(proxied_ground, data), DEADLINE_SECONDS + LINGER_SECONDS
         )
 
 
-async def test_one_address_may_not_have_every_place_of_those_without_a_credential(
+async def test_one_address_cannot_use_the_whole_unauthenticated_quota(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
     """Stalled readers count for their address, as any other connections do."""

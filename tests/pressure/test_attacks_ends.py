@@ -54,7 +54,7 @@ async def drained(ground: Ground) -> float:
     return time.monotonic() - began
 
 
-async def test_a_revocation_while_browsers_leave_leaves_nothing(own_ground: Ground) -> None:
+async def test_a_revocation_during_disconnects_leaks_nothing(own_ground: Ground) -> None:
     """The browsers send FIN, reset, stay silent, or send data during the revocation."""
     async with own_ground.app(apps.switching("talks", b"", apps.FRAME[:2000])) as app:
         sid, browsers = await tunnels(own_ground, app, TUNNELS)
@@ -76,7 +76,7 @@ async def leave(browsers: list[Browser]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_revocations_of_what_reads_nothing_leave_nothing(own_ground: Ground) -> None:
+async def test_revocations_of_stalled_connections_leak_nothing(own_ground: Ground) -> None:
     """A stalled reader can receive no Close, and the gateway must not wait for it."""
     async with AsyncExitStack() as stack:
         held = [
@@ -94,7 +94,7 @@ async def test_revocations_of_what_reads_nothing_leave_nothing(own_ground: Groun
     assert await drained(own_ground) < DRAIN_SECONDS / 2
 
 
-async def test_a_drain_has_an_end_whoever_reads_nothing(own_ground: Ground) -> None:
+async def test_a_drain_ends_despite_stalled_readers(own_ground: Ground) -> None:
     async with AsyncExitStack() as stack:
         for row in ("WebSocket", "terminal", "desktop", "download", "public link", "refused"):
             for _ in range(3):
@@ -103,7 +103,7 @@ async def test_a_drain_has_an_end_whoever_reads_nothing(own_ground: Ground) -> N
         assert await drained(own_ground) < DRAIN_SECONDS + 3
 
 
-async def test_targets_that_change_while_browsers_leave_leave_nothing(own_ground: Ground) -> None:
+async def test_target_changes_during_disconnects_leak_nothing(own_ground: Ground) -> None:
     async with own_ground.app(apps.switching("silent", b"", b"")) as app:
         session, own = await own_ground.entered(app)
         data = request("GET", "/", host=session.host, fields=[*HANDSHAKE, *own])

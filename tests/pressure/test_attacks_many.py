@@ -97,7 +97,7 @@ def slow_core(core: int) -> Iterator[None]:
             one.wait()
 
 
-async def test_websockets_that_are_always_busy_leave_the_bus_and_new_sessions_their_turn(
+async def test_busy_websockets_do_not_delay_the_bus_or_new_sessions(
     tmp_path: Path,
 ) -> None:
     async with running_ground(tmp_path, core=0) as ground:

@@ -60,7 +60,7 @@ REFUSED = {
 
 @pytest.mark.parametrize("reading", [True, False], ids=["read", "unread"])
 @pytest.mark.parametrize("what", REFUSED)
-async def test_refusals_in_a_row_cost_others_nothing(
+async def test_consecutive_refusals_do_not_delay_others(
     plain: Ground, what: str, reading: bool
 ) -> None:
     session = await plain.rig.session()
@@ -71,16 +71,14 @@ async def test_refusals_in_a_row_cost_others_nothing(
 
 
 @pytest.mark.parametrize("reading", [True, False], ids=["read", "unread"])
-async def test_refusals_of_eight_browsers_cost_others_nothing(
-    ground: Ground, reading: bool
-) -> None:
+async def test_refusals_of_eight_clients_do_not_delay_others(ground: Ground, reading: bool) -> None:
     host = ground.rig.host_of(f"{new_sid()}.{ground.rig.url.hostname}")
     data = request("GET", "/", host=host) * 100
     async with attacked(ground, most=8 * HELD_BYTES + SLACK_BYTES):
         await flood(ground, data, reading=reading, browsers=8)
 
 
-async def test_refused_uploads_cost_no_more_than_they_send(plain: Ground) -> None:
+async def test_refused_uploads_cost_linear_time(plain: Ground) -> None:
     session = await plain.rig.session()
     head = request("PUT", "/", host=session.host, fields=[("Transfer-Encoding", "chunked")])
     async with attacked(plain):
@@ -90,7 +88,7 @@ async def test_refused_uploads_cost_no_more_than_they_send(plain: Ground) -> Non
             await browser.flood(b"1\r\nx\r\n" * 4000, most=FLOOD_BYTES, seconds=1.0)
 
 
-async def test_allowed_requests_that_nobody_reads_the_answers_of(ground: Ground) -> None:
+async def test_responses_that_are_not_read_apply_backpressure(ground: Ground) -> None:
     async with (
         ground.app(apps.pipelined) as app,
         attacked(ground, most=2 * HELD_BYTES + SLACK_BYTES),
@@ -99,7 +97,7 @@ async def test_allowed_requests_that_nobody_reads_the_answers_of(ground: Ground)
         await flood(ground, request("GET", "/", host=session.host, fields=own) * 100, reading=False)
 
 
-async def test_requests_behind_one_that_is_not_answered_wait_in_the_kernel(ground: Ground) -> None:
+async def test_requests_behind_an_unanswered_one_stay_in_the_kernel(ground: Ground) -> None:
     async with ground.app(apps.web("silent")) as app:
         async with attacked(ground, most=2 * HELD_BYTES + SLACK_BYTES):
             session, own = await ground.entered(app)
@@ -119,7 +117,7 @@ PIECES = {
 
 
 @pytest.mark.parametrize("what", PIECES)
-async def test_an_upload_in_chunks_of_a_byte_leaves_others_their_turn(
+async def test_an_upload_in_one_byte_chunks_does_not_delay_others(
     ground: Ground, what: str
 ) -> None:
     piece = PIECES[what]
@@ -132,7 +130,7 @@ async def test_an_upload_in_chunks_of_a_byte_leaves_others_their_turn(
 
 
 @pytest.mark.parametrize("what", PIECES)
-async def test_an_answer_in_chunks_of_a_byte_leaves_others_their_turn(
+async def test_a_response_in_one_byte_chunks_does_not_delay_others(
     ground: Ground, what: str
 ) -> None:
     piece = PIECES[what] * (65536 // len(PIECES[what]))
@@ -145,7 +143,7 @@ async def test_an_answer_in_chunks_of_a_byte_leaves_others_their_turn(
                 await read_on(browser)
 
 
-async def test_the_rest_of_an_upload_that_was_answered_early_leaves_others_their_turn(
+async def test_the_rest_of_an_early_answered_upload_does_not_delay_others(
     ground: Ground,
 ) -> None:
     async with ground.app(apps.web("silent", b"HTTP/1.1 200 OK\r\n\r\n")) as app, attacked(ground):
@@ -157,13 +155,13 @@ async def test_the_rest_of_an_upload_that_was_answered_early_leaves_others_their
         await browser.flood(b"1\r\nx\r\n" * 10_000, most=FLOOD_BYTES, seconds=FLOOD_SECONDS)
 
 
-async def test_small_requests_that_are_answered_leave_others_their_turn(ground: Ground) -> None:
+async def test_many_small_requests_do_not_delay_others(ground: Ground) -> None:
     async with ground.app(friendly) as app, attacked(ground):
         session, own = await ground.entered(app)
         await flood(ground, request("GET", "/", host=session.host, fields=own) * 200, reading=True)
 
 
-async def test_trailers_without_end_end_the_connection(plain: Ground) -> None:
+async def test_endless_trailers_end_the_connection(plain: Ground) -> None:
     async with plain.app(apps.web("silent")) as app, attacked(plain):
         session, own = await plain.entered(app)
         browser = await plain.browser()
@@ -198,7 +196,7 @@ async def test_twenty_streams_and_twenty_polls_end_within_two_seconds(ground: Gr
             assert await ground.freed(app.address, 2.7) is not None, ground.legs_of(app.address)
 
 
-async def test_a_complete_answer_is_still_given_after_a_fin(ground: Ground) -> None:
+async def test_a_complete_response_is_still_sent_after_a_fin(ground: Ground) -> None:
     """``printf … | nc``: request and FIN arrive together, and the complete response is flushed."""
     session = await ground.rig.session()
     browser = await ground.browser(window=SMALL_WINDOW)
@@ -211,7 +209,7 @@ async def test_a_complete_answer_is_still_given_after_a_fin(ground: Ground) -> N
     assert await ground.freed(browser.address, 2.7) is not None
 
 
-async def test_close_notify_without_fin_ends_what_nobody_waits_for(secure: Ground) -> None:
+async def test_close_notify_without_fin_cancels_the_request(secure: Ground) -> None:
     async with secure.app(apps.web("silent", apps.FIRST_EVENT)) as app:
         session, own = await secure.entered(app)
         browser = await secure.browser()
@@ -221,7 +219,7 @@ async def test_close_notify_without_fin_ends_what_nobody_waits_for(secure: Groun
         assert await secure.freed(app.address, 2.7) is not None
 
 
-async def test_a_deadline_restarts_with_what_is_taken(ground: Ground) -> None:
+async def test_a_deadline_restarts_with_progress(ground: Ground) -> None:
     """A reader that repeatedly pauses for less than the deadline has not stalled."""
     async with ground.app(apps.web("talks", apps.LARGE_HEAD)) as app:
         session, own = await ground.entered(app)

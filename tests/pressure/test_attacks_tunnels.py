@@ -66,14 +66,14 @@ async def flood(held: Held, piece: bytes, *, reading: bool, first: bytes = b"") 
 @pytest.mark.parametrize("reading", [True, False], ids=["read", "unread"])
 @pytest.mark.parametrize("what", FROM_BROWSERS)
 @pytest.mark.parametrize("row", ["WebSocket", "terminal", "desktop"])
-async def test_frames_of_nothing_leave_others_their_turn(
+async def test_empty_frames_do_not_delay_others(
     plain: Ground, row: str, what: str, reading: bool
 ) -> None:
     async with attacking(row, Scene(plain, "silent")) as held:
         await flood(held, FROM_BROWSERS[what], reading=reading, first=BEGUN.get(what, b""))
 
 
-async def test_frames_of_nothing_over_tls_leave_others_their_turn(secure: Ground) -> None:
+async def test_empty_frames_over_tls_do_not_delay_others(secure: Ground) -> None:
     for row in ("WebSocket", "terminal", "desktop"):
         async with attacking(row, Scene(secure, "silent")) as held:
             await flood(held, EMPTY, reading=True)
@@ -81,7 +81,7 @@ async def test_frames_of_nothing_over_tls_leave_others_their_turn(secure: Ground
 
 @pytest.mark.parametrize("row", ["terminal", "desktop"])
 @pytest.mark.parametrize("mode", ["control", "view"])
-async def test_pings_that_nobody_reads_the_answers_of_cost_no_memory(
+async def test_pings_with_unread_pongs_use_bounded_memory(
     ground: Ground, row: str, mode: str
 ) -> None:
     """Runs longer than the rest: pongs must neither pile up nor arrive all at once later."""
@@ -103,7 +103,7 @@ FIRST = {"empty fragments": encode(BINARY, b"x", fin=False)}
 @pytest.mark.parametrize("reading", [True, False], ids=["read", "unread"])
 @pytest.mark.parametrize("what", FROM_APPS)
 @pytest.mark.parametrize("row", ["WebSocket", "terminal"])
-async def test_frames_of_nothing_from_apps_leave_others_their_turn(
+async def test_empty_frames_of_apps_do_not_delay_others(
     plain: Ground, row: str, what: str, reading: bool
 ) -> None:
     said = FROM_APPS[what] * (65536 // len(FROM_APPS[what]))
@@ -117,7 +117,7 @@ async def test_frames_of_nothing_from_apps_leave_others_their_turn(
             await asyncio.sleep(FLOOD_SECONDS)
 
 
-async def test_a_desktop_that_talks_in_bytes_leaves_others_their_turn(ground: Ground) -> None:
+async def test_a_desktop_sending_single_bytes_does_not_delay_others(ground: Ground) -> None:
     async with attacking("desktop", Scene(ground, "talks", piece=b"x" * 64)) as held:
         with suppress(TimeoutError):
             async with asyncio.timeout(FLOOD_SECONDS):
@@ -137,7 +137,7 @@ RFB = {
 
 @pytest.mark.parametrize("mode", ["control", "view"])
 @pytest.mark.parametrize("what", RFB)
-async def test_small_messages_of_a_desktop_leave_others_their_turn(
+async def test_small_messages_of_a_desktop_do_not_delay_others(
     plain: Ground, what: str, mode: str
 ) -> None:
     async with attacking("desktop", Scene(plain, "silent", claims={"mode": mode})) as held:
@@ -145,7 +145,7 @@ async def test_small_messages_of_a_desktop_leave_others_their_turn(
 
 
 @pytest.mark.parametrize("size", [1, 3, 4, 7])
-async def test_a_desktops_messages_in_frames_of_any_size_leave_others_their_turn(
+async def test_desktop_messages_in_frames_of_any_size_do_not_delay_others(
     plain: Ground, size: int
 ) -> None:
     data = (SET_NO_ENCODINGS + UPDATE_REQUEST) * 500
@@ -163,16 +163,14 @@ ENDLESS = {
 
 @pytest.mark.parametrize("mode", ["control", "view"])
 @pytest.mark.parametrize("what", ENDLESS)
-async def test_a_message_that_never_ends_is_not_collected(
-    plain: Ground, what: str, mode: str
-) -> None:
+async def test_an_endless_message_is_not_buffered(plain: Ground, what: str, mode: str) -> None:
     async with attacking("desktop", Scene(plain, "silent", claims={"mode": mode})) as held:
         with suppress(Gone):
             await held.browser.send(frame(ENDLESS[what]))
         await held.browser.flood(frame(bytes(65000)), most=64 << 20, seconds=FLOOD_SECONDS)
 
 
-async def test_a_handshake_of_a_desktop_byte_by_byte(plain: Ground) -> None:
+async def test_a_desktop_handshake_byte_by_byte_succeeds(plain: Ground) -> None:
     """Bytes ahead of the server's turn wait, and are bounded."""
     async with plain.app(apps.web("silent")) as app:
         target = {"scheme": "tcp"}
@@ -189,7 +187,7 @@ async def test_a_handshake_of_a_desktop_byte_by_byte(plain: Ground) -> None:
 
 
 @pytest.mark.parametrize("row", ["terminal", "desktop"])
-async def test_a_message_that_is_never_finished_holds_its_bound(plain: Ground, row: str) -> None:
+async def test_an_unfinished_message_uses_bounded_memory(plain: Ground, row: str) -> None:
     count = 8
     more = frame(b"x" * 65000, CONTINUATION, fin=False)
     begun = frame(b"x" * 65000, fin=False) + more * 14
@@ -201,7 +199,7 @@ async def test_a_message_that_is_never_finished_holds_its_bound(plain: Ground, r
 
 
 @pytest.mark.parametrize("row", ["terminal", "desktop"])
-async def test_a_message_over_its_bound_is_refused(plain: Ground, row: str) -> None:
+async def test_a_message_over_its_limit_is_refused(plain: Ground, row: str) -> None:
     async with KINDS[row].begin(Scene(plain, "silent")) as held:
         head = bytes([0x82, 0xFF]) + (1 << 40).to_bytes(8, "big") + MASK
         await held.browser.send(head)
@@ -219,7 +217,7 @@ async def test_a_message_over_its_bound_is_refused(plain: Ground, row: str) -> N
     ],
     ids=["fragmented ping", "long ping", "no begin", "opcode 3", "no mask"],
 )
-async def test_frames_that_are_none_end_a_terminal(plain: Ground, data: bytes, code: int) -> None:
+async def test_malformed_frames_end_a_terminal(plain: Ground, data: bytes, code: int) -> None:
     async with KINDS["terminal"].begin(Scene(plain, "silent")) as held:
         await held.browser.send(data)
         assert await close_code(held.browser) == code
@@ -235,17 +233,17 @@ async def close_code(browser: Browser) -> int | None:
 
 
 @pytest.mark.parametrize("row", ["WebSocket", "terminal", "desktop"])
-async def test_what_comes_after_a_close_costs_nothing(plain: Ground, row: str) -> None:
+async def test_frames_after_a_close_are_discarded_cheaply(plain: Ground, row: str) -> None:
     async with KINDS[row].begin(Scene(plain, "silent")) as held, attacked(plain):
         await flood(held, EMPTY, reading=False, first=frames.close(1000, mask=MASK))
 
 
-async def test_resizes_in_a_row_leave_others_their_turn(plain: Ground) -> None:
+async def test_consecutive_resizes_do_not_delay_others(plain: Ground) -> None:
     async with KINDS["terminal"].begin(Scene(plain, "silent")) as held, attacked(plain):
         await flood(held, frame(RESIZE, TEXT), reading=True)
 
 
-async def test_text_for_a_terminal_without_end_is_refused(plain: Ground) -> None:
+async def test_endless_text_for_a_terminal_is_refused(plain: Ground) -> None:
     async with attacking(
         "terminal", Scene(plain, "silent"), most=MESSAGE_BYTES + HELD_BYTES + SLACK_BYTES
     ) as held:

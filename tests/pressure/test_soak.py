@@ -91,7 +91,7 @@ async def settled_memory(ground: Ground, most: float) -> int:
 @pytest.mark.long
 @pytest.mark.timeout(SECONDS * 2 + 600)
 @pytest.mark.parametrize("wire", WIRES)
-async def test_honest_sessions_are_served_whole_beside_all_attackers(
+async def test_honest_sessions_are_fully_served_beside_all_attackers(
     tmp_path: Path, wire: str
 ) -> None:
     async with running_ground(tmp_path, tls=wire == "TLS") as ground:

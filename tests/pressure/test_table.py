@@ -343,7 +343,7 @@ on_wires = pytest.mark.parametrize("wire", WIRES)
 
 @on_wires
 @pytest.mark.parametrize(("row", "column"), cells_of("leaving", "stalling"))
-async def test_a_connection_ends_in_time_or_is_kept(
+async def test_each_connection_ends_at_its_deadline_or_is_kept(
     table: Table, wire: str, row: str, column: str
 ) -> None:
     played = await table.batch(wire, BATCH_OF[column])
@@ -353,16 +353,14 @@ async def test_a_connection_ends_in_time_or_is_kept(
 @pytest.mark.needs("namespaces")
 @on_wires
 @pytest.mark.parametrize(("row", "column"), cells_of("lost"))
-async def test_a_host_that_is_gone_is_found_out(
-    table: Table, wire: str, row: str, column: str
-) -> None:
+async def test_a_vanished_host_is_detected(table: Table, wire: str, row: str, column: str) -> None:
     played = await table.batch(wire, "lost")
     assert not played.failures.get((row, column))
 
 
 @on_wires
 @pytest.mark.parametrize("batch", ["leaving", "stalling"])
-async def test_connections_hold_no_more_than_is_promised(
+async def test_connections_use_no_more_memory_than_documented(
     table: Table, wire: str, batch: str
 ) -> None:
     played = await table.batch(wire, batch)
@@ -372,7 +370,7 @@ async def test_connections_hold_no_more_than_is_promised(
 
 @on_wires
 @pytest.mark.parametrize("batch", ["leaving", "stalling"])
-async def test_others_are_served_meanwhile(table: Table, wire: str, batch: str) -> None:
+async def test_other_clients_are_served_during_attacks(table: Table, wire: str, batch: str) -> None:
     played = await table.batch(wire, batch)
     assert played.others.wrong == []
     assert played.others.slowest < OTHERS_SECONDS + played.waited

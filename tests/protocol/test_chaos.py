@@ -298,7 +298,7 @@ async def watched(one: Site) -> AsyncIterator[None]:
 
 
 @pytest.mark.timeout(240)
-async def test_for_a_moment(tmp_path: Path) -> None:
+async def test_a_short_chaos_run_keeps_all_promises(tmp_path: Path) -> None:
     async with behind_a_proxy(tmp_path, workers=1) as scene:
         scene.changes = 3
         # The machine of ordinary test runs is busy; the long form uses the promised bound.
@@ -309,7 +309,7 @@ async def test_for_a_moment(tmp_path: Path) -> None:
 @pytest.mark.long
 @pytest.mark.needs("postgres")
 @pytest.mark.timeout(1800)
-async def test_every_fault(tmp_path: Path) -> None:
+async def test_every_fault_keeps_all_promises(tmp_path: Path) -> None:
     runs: list[Run] = []
     (tmp_path / "a").mkdir()
     async with behind_a_proxy(tmp_path / "a", workers=2) as scene:

@@ -142,11 +142,11 @@ def _quiet() -> Iterator[None]:
     logging.disable(logging.NOTSET)
 
 
-def test_everybody_knows_what_should_be() -> None:
+def test_all_gateways_converge_to_the_published_state() -> None:
     run(20, 25)
 
 
 @pytest.mark.long
 @pytest.mark.timeout(3600)
-def test_everybody_knows_what_should_be_for_long() -> None:
+def test_all_gateways_converge_to_the_published_state_for_long() -> None:
     run(1500, 60)

@@ -76,7 +76,9 @@ class Pair:
         return place, snapshot.routes, snapshot.revoked, part.events, mark.before, mark.sure
 
 
-async def test_both_answer_the_same(redis: Redis, redis_server: RedisServer) -> None:
+async def test_the_in_memory_redis_responds_like_a_real_one(
+    redis: Redis, redis_server: RedisServer
+) -> None:
     whats = ["upsert", "remove", "revoke", "beat", "again", "forget", "follow", "notice", "rebuild"]
     other = connect(redis_server.url)
     for seed in range(12):
@@ -92,7 +94,7 @@ async def test_both_answer_the_same(redis: Redis, redis_server: RedisServer) -> 
     await other.aclose()
 
 
-async def test_messages_reach_who_listens() -> None:
+async def test_messages_reach_subscribers() -> None:
     pair = Pair(cast(Any, Client(Server(Random(0)))))
     async with pair.reader.subscribe() as messages:
         await pair.do(1, "rebuild", 1)

@@ -67,7 +67,7 @@ def test_the_model_and_the_code_name_the_same_actions() -> None:
     assert inlines >= ABSTRACT
 
 
-def test_every_action_of_the_model_takes_place() -> None:
+def test_every_action_of_the_model_occurs() -> None:
     text = MODEL.read_text()
     for name in publisher_actions() | follower_actions():
         assert len(re.findall(rf"\b{name}\(", text)) >= 2, f"{name} is named, and never done"
@@ -133,7 +133,7 @@ def test_spin_finds_no_error_in_ten_minutes(tmp_path: Path) -> None:
         ("redis.term > my_term -> goto deposed", "false -> goto deposed", (2, 1, 0, 0)),
     ],
 )
-def test_spin_finds_what_would_be_wrong(tmp_path: Path, right: str, wrong: str, size: Size) -> None:
+def test_spin_finds_seeded_errors(tmp_path: Path, right: str, wrong: str, size: Size) -> None:
     text = MODEL.read_text()
     assert text.count(right) == 1
     assert "errors: 1" in check(tmp_path, text.replace(right, wrong), size)

@@ -138,7 +138,7 @@ async def take_over(site: Site) -> None:
 
 
 @pytest.mark.parametrize("start", [secured_sentinels, secured_cluster])
-async def test_both_sides_wait_until_they_can_trust_and_go_on_after_a_failover(
+async def test_both_processes_wait_for_a_trusted_redis_and_continue_after_a_failover(
     start: Start, store: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with start(tmp_path, KEYS) as secured:
@@ -171,7 +171,7 @@ def wrong_ways(secured: Secured, folder: Path) -> Iterator[tuple[str, tuple[str,
         ("rediss+cluster", "", "no TLS with it: nobody answered the handshake"),
     ],
 )
-async def test_a_port_without_tls_is_told_no_password(
+async def test_no_password_is_sent_to_a_port_without_tls(
     scheme: str, path: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("shared.bus.connection.HANDSHAKE_SECONDS", 0.2)

@@ -108,13 +108,13 @@ async def pumped(rig: Rig, kind: Kind, size: int) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-async def test_bytes_cross_unchanged_with_stalls(kind: Kind, tmp_path: Path) -> None:
+async def test_bytes_are_relayed_unchanged_despite_stalls(kind: Kind, tmp_path: Path) -> None:
     async with running_rig(tmp_path) as rig:
         await pumped(rig, kind, SHORT_BYTES)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
-async def test_a_gigabyte_crosses_unchanged_with_stalls(kind: Kind, tmp_path: Path) -> None:
+async def test_a_gigabyte_is_relayed_unchanged_despite_stalls(kind: Kind, tmp_path: Path) -> None:
     async with running_rig(tmp_path) as rig:
         await pumped(rig, kind, LONG_BYTES)

@@ -51,7 +51,7 @@ NEVER_STOPPED = ("web", "caller", "pair", "tasks", "resumed", "between-start")
 @pytest.mark.parametrize(
     "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgres"))]
 )
-async def test_what_b9911c7_left_goes_on(
+async def test_state_written_by_b9911c7_stays_usable(
     kind: str, tmp_path: Path, redis_server: RedisServer, request: pytest.FixtureRequest
 ) -> None:
     postgres: Postgres | None = (

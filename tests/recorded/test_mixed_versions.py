@@ -45,7 +45,7 @@ def older(tmp_path: Path) -> Path:
 
 @pytest.mark.long
 @pytest.mark.timeout(600)
-async def test_b9911c7_works_with_today_and_can_be_gone_back_to(
+async def test_b9911c7_works_with_the_current_version_and_allows_rollback(
     older: Path, tmp_path: Path, redis_server: RedisServer
 ) -> None:
     (tmp_path / "world").mkdir()

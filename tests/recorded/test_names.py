@@ -47,7 +47,7 @@ def test_every_program_and_plugin_has_its_name() -> None:
     assert then - {one.name for one in PLUGINS} == {"cost_centre"}
 
 
-def test_every_word_that_others_know_is_still_one_of_ours() -> None:
+def test_every_published_name_still_exists() -> None:
     words = {kind: set(those) for kind, those in recorded("words").items()}
     today = literals_of_today()
     assert {kind: those - today for kind, those in words.items() if those - today} == {}
@@ -63,11 +63,11 @@ def test_every_word_that_others_know_is_still_one_of_ours() -> None:
         ([{"$ref": "a"}], [{"$ref": "b"}, {"$ref": "a", "more": 1}], []),
     ],
 )
-def test_what_is_gone_is_found(before: object, now: object, found: list[str]) -> None:
+def test_a_removed_name_is_detected(before: object, now: object, found: list[str]) -> None:
     assert [*gone(before, now)] == found
 
 
-def test_a_caller_that_must_say_more_is_found() -> None:
+def test_a_new_required_field_is_detected() -> None:
     before = recorded("openapi")
     now = recorded("openapi")
     assert [*api_gone(before, now)] == []

@@ -108,7 +108,7 @@ def test_a_container_of_kubectl_debug_says_nothing_of_the_job(state: dict[str, A
         assert read_pod(debugged) == read_pod(plain)
 
 
-def test_a_pod_that_waits_says_why() -> None:
+def test_a_waiting_pod_states_its_reason() -> None:
     seen = read_pod(pod(containerStatuses=container(waiting={"reason": "ImagePullBackOff"})))
     assert seen.waiting == "ImagePullBackOff"
 

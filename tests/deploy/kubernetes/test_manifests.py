@@ -97,7 +97,7 @@ def test_no_role_reads_secrets_or_changes_namespaces_or_says_all(objects: list[O
             assert rule["resourceNames"] == ["fumarole-jobs", "fumarole-terminals"]
 
 
-def test_every_pod_is_as_the_restricted_standard_wants_it(objects: list[Object]) -> None:
+def test_every_pod_meets_the_restricted_pod_security_standard(objects: list[Object]) -> None:
     for name, pod in pods_of(objects).items():
         assert pod["securityContext"]["runAsNonRoot"] is True, name
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
@@ -115,7 +115,7 @@ def test_every_pod_is_as_the_restricted_standard_wants_it(objects: list[Object])
             assert startup["periodSeconds"] * startup["failureThreshold"] >= 120
 
 
-def test_every_process_of_ours_can_write_temporary_files(objects: list[Object]) -> None:
+def test_every_process_can_write_temporary_files(objects: list[Object]) -> None:
     """SQLite sorts, indexes and rolls back in files; without a folder for them no store opens."""
     for name, pod in pods_of(objects).items():
         (container,) = pod["containers"]
@@ -124,7 +124,7 @@ def test_every_process_of_ours_can_write_temporary_files(objects: list[Object]) 
             assert {"name": mounted["/tmp"], "emptyDir": {}} in pod["volumes"]
 
 
-def test_what_a_pod_names_is_there_or_is_a_secret_that_the_docs_make(objects: list[Object]) -> None:
+def test_objects_named_by_a_pod_exist_or_are_documented_secrets(objects: list[Object]) -> None:
     maps = {one["metadata"]["name"] for one in of_kind(objects, "ConfigMap")}
     text = (DOCS / "kubernetes.md").read_text()
     for pod in pods_of(objects).values():
@@ -144,7 +144,7 @@ def test_what_a_pod_names_is_there_or_is_a_secret_that_the_docs_make(objects: li
     assert of_kind(objects, "Secret") == []
 
 
-def test_services_and_policies_select_the_pods_that_they_mean(objects: list[Object]) -> None:
+def test_services_and_policies_select_the_intended_pods(objects: list[Object]) -> None:
     labels = {
         one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
         for one in of_kind(objects, "Deployment")
@@ -162,7 +162,7 @@ def test_services_and_policies_select_the_pods_that_they_mean(objects: list[Obje
             assert port["targetPort"] in ports
 
 
-def test_everything_says_where_it_is(objects: list[Object]) -> None:
+def test_every_object_names_its_namespace(objects: list[Object]) -> None:
     # An object without a namespace would land in kubectl's current one.
     whole = {"Namespace", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
              "ValidatingAdmissionPolicyBinding"}  # fmt: skip
@@ -190,7 +190,7 @@ def test_ops_listeners_are_closed_to_other_pods(objects: list[Object]) -> None:
             assert all(port["port"] != "ops" for port in rule["ports"])
 
 
-def test_the_controllers_api_takes_those_alone_that_are_labelled(objects: list[Object]) -> None:
+def test_the_controllers_api_admits_only_labelled_pods(objects: list[Object]) -> None:
     rules = policies_of(objects)["fumarole-controller"]["ingress"]
     (api,) = [one for one in rules if {"protocol": "TCP", "port": "api"} in one["ports"]]
     # Two alternative peers: a labelled namespace, or a labelled pod in ours.
@@ -212,7 +212,7 @@ REACHED = {
 }
 
 
-def test_each_process_calls_what_it_needs_alone(objects: list[Object]) -> None:
+def test_each_process_may_only_connect_to_what_it_needs(objects: list[Object]) -> None:
     for name, spec in policies_of(objects).items():
         anywhere, named = set(), []
         for rule in spec.get("egress") or []:
@@ -238,7 +238,7 @@ def test_each_process_calls_what_it_needs_alone(objects: list[Object]) -> None:
         assert hubs == {port["containerPort"] for port in listed if port["name"] == "hub"}
 
 
-def test_gateways_reach_jobs_also_where_no_namespace_is_made(tmp_path: Path) -> None:
+def test_gateways_reach_jobs_also_in_a_single_namespace(tmp_path: Path) -> None:
     objects = build("overlays/one-namespace", tmp_path)
     (more,) = [one["spec"] for one in of_kind(objects, "NetworkPolicy")
                if one["metadata"]["name"] == "fumarole-gateway-to-jobs"]  # fmt: skip
@@ -249,7 +249,9 @@ def test_gateways_reach_jobs_also_where_no_namespace_is_made(tmp_path: Path) -> 
     assert more["podSelector"] == policies_of(objects)["fumarole-gateway"]["podSelector"]
 
 
-def test_in_one_namespace_the_controller_makes_less_and_sees_as_much(tmp_path: Path) -> None:
+def test_in_one_namespace_the_controller_has_fewer_write_rights_and_the_same_read_rights(
+    tmp_path: Path,
+) -> None:
     granted = [
         grants(one)
         for name in ("base", "overlays/one-namespace")
@@ -260,7 +262,7 @@ def test_in_one_namespace_the_controller_makes_less_and_sees_as_much(tmp_path: P
     assert granted[1] <= granted[0]
 
 
-def test_containment_is_in_all_that_is_not_for_older_clusters(tmp_path: Path) -> None:
+def test_containment_is_in_every_overlay_but_those_for_older_clusters(tmp_path: Path) -> None:
     kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
     wanted = {(one["kind"], one["metadata"]["name"]) for one in read("base/containment.yaml")}
     assert len(wanted) == 4
@@ -278,7 +280,7 @@ def test_containment_is_in_all_that_is_not_for_older_clusters(tmp_path: Path) ->
 @pytest.mark.parametrize(
     ("component", "contained"), [("containment", True), ("no-admission-policy", False)]
 )
-def test_components_that_copies_of_overlays_name(
+def test_components_can_be_added_to_a_copied_overlay(
     tmp_path: Path, component: str, contained: bool
 ) -> None:
     wanted = {
@@ -290,7 +292,7 @@ def test_components_that_copies_of_overlays_name(
     assert bool(of_kind(objects, "ValidatingAdmissionPolicy")) is contained
 
 
-def test_receivers_of_webhooks_and_their_secrets_are_the_controllers_alone(tmp_path: Path) -> None:
+def test_webhook_receivers_and_secrets_are_mounted_only_in_the_controller(tmp_path: Path) -> None:
     wanted = {
         "resources": [os.path.relpath(FOLDER / "overlays" / "production", tmp_path)],
         "components": [os.path.relpath(FOLDER / "components" / "webhooks", tmp_path)],
@@ -311,9 +313,7 @@ def test_receivers_of_webhooks_and_their_secrets_are_the_controllers_alone(tmp_p
             assert values["FUMAROLE_CONTROLLER_ROLES"] == "hub"
 
 
-def test_the_settings_are_ones_that_the_processes_take(
-    objects: list[Object], tmp_path: Path
-) -> None:
+def test_the_settings_in_manifests_exist(objects: list[Object], tmp_path: Path) -> None:
     documented = set(re.findall(r"`(FUMAROLE_\w+)`", (DOCS / "settings.md").read_text()))
     pods = [one for one in pods_of(objects).values() if "envFrom" in one["containers"][0]]
     assert len(pods) >= 2
@@ -323,7 +323,7 @@ def test_the_settings_are_ones_that_the_processes_take(
         assert names <= documented
 
 
-def test_with_secrets_the_processes_of_production_start(tmp_path: Path) -> None:
+def test_the_production_processes_start_with_their_secrets(tmp_path: Path) -> None:
     objects = build("overlays/production", tmp_path)
     key = tmp_path / "key"
     key.write_text("q83vASNFZ4mrze8BI0VniavN7wEjRWeJq83vASNFZ4k=\n")
@@ -349,7 +349,7 @@ def test_with_secrets_the_processes_of_production_start(tmp_path: Path) -> None:
         assert len(share.grants) == 2
 
 
-def test_the_gateways_are_those_that_jobs_admit(tmp_path: Path) -> None:
+def test_the_gateway_labels_match_the_jobs_network_policy(tmp_path: Path) -> None:
     (gateway,) = [
         one
         for one in of_kind(build("base", tmp_path), "Deployment")
@@ -361,7 +361,7 @@ def test_the_gateways_are_those_that_jobs_admit(tmp_path: Path) -> None:
     assert gateway["metadata"]["namespace"] == jobs.gateway_namespace
 
 
-def test_the_containment_names_the_same_accounts_and_roles() -> None:
+def test_the_containment_policies_name_existing_accounts_and_roles() -> None:
     policies = read("base/containment.yaml")
     text = str([one["spec"] for one in policies])
     roles = [one["metadata"]["name"] for one in read("base/rbac-owners.yaml")]
@@ -371,9 +371,7 @@ def test_the_containment_names_the_same_accounts_and_roles() -> None:
 
 
 @pytest.mark.parametrize("overlay", ["production", "one-namespace"])
-def test_services_of_ranks_come_with_the_setting_and_one_right(
-    tmp_path: Path, overlay: str
-) -> None:
+def test_rank_services_need_the_setting_and_one_right(tmp_path: Path, overlay: str) -> None:
     wanted = {
         "resources": [os.path.relpath(FOLDER / "overlays" / overlay, tmp_path)],
         "components": [os.path.relpath(FOLDER / "components" / "rank-services", tmp_path)],
@@ -390,7 +388,7 @@ def test_services_of_ranks_come_with_the_setting_and_one_right(
     assert grants(roles["fumarole-rank-services"]) == {("watch", "", "services")}
 
 
-def test_what_jobs_use_needs_one_right_and_a_way_to_prometheus(tmp_path: Path) -> None:
+def test_resource_metrics_need_one_right_and_access_to_prometheus(tmp_path: Path) -> None:
     wanted = {
         "resources": [os.path.relpath(FOLDER / "overlays" / "production", tmp_path)],
         "components": [
@@ -421,7 +419,7 @@ def test_what_jobs_use_needs_one_right_and_a_way_to_prometheus(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("overlay", ["production", "one-namespace", "trial"])
-def test_openshift_lets_our_pods_name_their_groups_and_finds_name_servers(
+def test_the_openshift_overlay_allows_groups_and_finds_name_servers(
     tmp_path: Path, overlay: str
 ) -> None:
     wanted = {
@@ -462,7 +460,7 @@ def test_rights_for_companions_of_plugins_are_granted_where_jobs_run(
     assert subjects[0] == subjects[1]
 
 
-def test_each_expression_of_the_containment_fits_all_that_its_policy_is_for() -> None:
+def test_each_containment_expression_matches_the_kinds_of_its_policy() -> None:
     policies = of_kind(read("base/containment.yaml"), "ValidatingAdmissionPolicy")
     for policy in policies:
         constraints = policy["spec"]["matchConstraints"]
@@ -480,7 +478,7 @@ def test_each_expression_of_the_containment_fits_all_that_its_policy_is_for() ->
     }
 
 
-def test_what_a_server_fills_in_is_written() -> None:
+def test_server_side_defaults_are_written_explicitly() -> None:
     # Without these fields, each apply removes them, reports "configured", and the server fills them
     # in
     # again (k8s.io/kubernetes/pkg/apis/admissionregistration/v1/defaults.go).
@@ -492,7 +490,7 @@ def test_what_a_server_fills_in_is_written() -> None:
         assert all(rule["scope"] == "*" for rule in constraints["resourceRules"])
 
 
-def test_every_image_says_where_it_comes_from(tmp_path: Path) -> None:
+def test_every_image_names_its_registry_and_version(tmp_path: Path) -> None:
     for overlay in OVERLAYS:
         for pod in pods_of(build(overlay, tmp_path)).values():
             for container in pod["containers"]:
@@ -505,7 +503,7 @@ def test_every_image_says_where_it_comes_from(tmp_path: Path) -> None:
         assert base.startswith("docker.io/library/")
 
 
-def test_the_samples_of_upstream_networks_hold_neither_services_nor_nodes(tmp_path: Path) -> None:
+def test_sample_upstream_networks_exclude_services_and_nodes(tmp_path: Path) -> None:
     for overlay in ("overlays/production", "overlays/one-namespace"):
         objects = build(overlay, tmp_path)
         settings = settings_of(objects, pods_of(objects)["fumarole-gateway"])
@@ -514,7 +512,7 @@ def test_the_samples_of_upstream_networks_hold_neither_services_nor_nodes(tmp_pa
         assert not ip_network(network).overlaps(ip_network("10.96.0.0/12"))
 
 
-def test_the_trial_has_the_users_that_everybody_has() -> None:
+def test_the_trial_uses_the_documented_redis_users() -> None:
     users = (FOLDER.parent / "redis" / "users.acl").read_text()
     assert users == USERS
 
@@ -536,7 +534,7 @@ def test_the_trial_trusts_an_authority_without_key_identifiers(
     assert context.check_hostname
 
 
-def test_nothing_that_docs_advise_makes_apply_warn() -> None:
+def test_documented_manifests_apply_without_warnings() -> None:
     text = (DOCS / "kubernetes.md").read_text()
     # An object made by create lacks the annotation that a client-side apply looks for. A
     # client-side
@@ -547,7 +545,7 @@ def test_nothing_that_docs_advise_makes_apply_warn() -> None:
     assert "kubectl create namespace" not in text
 
 
-def test_what_is_upgraded_before_the_hub_is_all_but_the_hub() -> None:
+def test_the_first_upgrade_step_excludes_only_the_hub() -> None:
     text = (DOCS / "how-to/upgrade.md").read_text()
     (selector,) = re.findall(r"^kubectl apply --server-side -k \S+ -l '(\S+)'$", text, re.MULTILINE)
     label, _, name = selector.partition("!=")
@@ -585,7 +583,7 @@ def unknown_fields(value: object, model: str, path: str) -> Iterator[str]:
 SCALARS: dict[str, type | tuple[type, ...]] = {"str": str, "int": int, "bool": bool}
 
 
-def test_every_field_is_one_of_its_kind(objects: list[Object]) -> None:
+def test_every_field_exists_in_its_kind(objects: list[Object]) -> None:
     # All kinds, including those that the embedded cluster does not serve.
     for one in objects:
         version = one["apiVersion"].rpartition("/")[2].capitalize()
@@ -593,7 +591,7 @@ def test_every_field_is_one_of_its_kind(objects: list[Object]) -> None:
         assert found == [], one["metadata"]["name"]
 
 
-def test_a_field_that_is_misspelt_is_found() -> None:
+def test_a_misspelt_field_is_detected() -> None:
     (deployment,) = of_kind(read("base/gateway.yaml"), "Deployment")
     (container,) = deployment["spec"]["template"]["spec"]["containers"]
     container["startUpProbe"] = container.pop("startupProbe")

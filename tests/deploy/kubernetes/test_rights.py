@@ -109,7 +109,7 @@ def asked(cluster: EmbeddedCluster, account: str) -> list[dict[str, Any]]:
     return [one for one in found if one["user"] == f"{ACCOUNT}{account}"]
 
 
-async def test_two_owners_jobs_run_with_the_rights_of_the_manifests_and_use_them_all(
+async def test_jobs_of_two_owners_need_exactly_the_rights_of_the_manifests(
     cluster: EmbeddedCluster, processes: Controller
 ) -> None:
     server = ["sh", "-c", "trap 'exit 0' TERM; python3 -m http.server 8000 & wait"]
@@ -278,7 +278,7 @@ async def test_a_right_that_is_missing_is_named(cluster: EmbeddedCluster) -> Non
             await executor.open(ExecTarget("kube-public", "x", "job"), ["true"])
 
 
-async def test_who_may_write_bindings_hands_out_no_more_than_it_has(
+async def test_an_account_that_writes_bindings_cannot_escalate(
     cluster: EmbeddedCluster,
 ) -> None:
     async with (

@@ -16,14 +16,14 @@ from deploy.local.cluster_use import (
 )
 
 
-def test_the_gateways_addresses_are_single_ones_that_pods_could_see() -> None:
+def test_gateway_addresses_are_single_addresses_reachable_by_pods() -> None:
     for one in map(ipaddress.ip_network, own_addresses()):
         assert one.num_addresses == 1
         assert not one.is_loopback
         assert not one.is_link_local
 
 
-def test_what_is_somebodys_is_used_under_a_name_of_ones_own_each_time() -> None:
+def test_a_foreign_cluster_is_used_under_a_unique_instance_name() -> None:
     kubeconfig = Path("config")
     uses = [given(kubeconfig), given(kubeconfig), embedded(kubeconfig)]
     assert len({use.namespace for use in uses}) == 3
@@ -31,7 +31,9 @@ def test_what_is_somebodys_is_used_under_a_name_of_ones_own_each_time() -> None:
     assert dict(uses[0].settings)["FUMAROLE_CONTROLLER_FAIR_SHARE"] == "off"
 
 
-async def test_the_namespace_of_a_run_goes_with_it(embedded_cluster_kubeconfig: Path) -> None:
+async def test_the_namespace_of_a_run_is_deleted_afterwards(
+    embedded_cluster_kubeconfig: Path,
+) -> None:
     use = given(embedded_cluster_kubeconfig)
     async with Kube.connect(embedded_cluster_kubeconfig) as kube:
         before = {one["metadata"]["name"] for one in await kube.list(NAMESPACES)}

@@ -62,7 +62,7 @@ def diagnosis(kubeconfig: Path, namespace: str, *, networks: str = "127.0.0.0/8"
     )
 
 
-async def test_a_pod_that_was_never_made_is_said(
+async def test_a_missing_pod_is_diagnosed(
     embedded_cluster_kubeconfig: Path, namespace: str
 ) -> None:
     (said,) = await diagnosis(embedded_cluster_kubeconfig, namespace).explain("a", LAB)
@@ -83,7 +83,7 @@ WAITING = {
 }  # fmt: skip
 
 
-async def test_a_pod_that_waits_says_why(
+async def test_a_waiting_pod_states_its_reason(
     embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
 ) -> None:
     await make_pod(admin, namespace, WAITING)
@@ -97,7 +97,7 @@ def running(address: str) -> dict[str, Any]:
     return {"phase": "Running", "podIP": address, "podIPs": [{"ip": address}]}
 
 
-async def test_the_address_that_is_dialled_and_what_it_answers_are_said(
+async def test_the_dialled_address_and_its_response_are_shown(
     embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
 ) -> None:
     address = "127.99.4.7"
@@ -116,7 +116,7 @@ async def test_the_address_that_is_dialled_and_what_it_answers_are_said(
     assert f"{address}, which is not in POD_NETWORKS (10.0.0.0/8)" in said
 
 
-async def test_an_address_that_never_answers_is_not_routed_from_here() -> None:
+async def test_an_unresponsive_address_is_diagnosed_as_not_routed() -> None:
     # A full accept queue drops connection attempts, as a network without a route does.
     with socket.socket() as full:
         full.bind(("127.0.0.1", 0))
@@ -135,7 +135,7 @@ async def test_an_address_that_never_answers_is_not_routed_from_here() -> None:
     assert "no route into the network of the cluster's pods" in said
 
 
-async def test_what_the_hub_was_answered_is_said(
+async def test_the_response_to_the_hub_is_shown(
     embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
 ) -> None:
     await make_pod(admin, namespace, running("127.99.4.8"))
@@ -158,17 +158,17 @@ def line(why: str, *, job: str) -> str:
     return TextFormatter().format(record)
 
 
-def test_another_job_s_shell_is_not_this_one_s() -> None:
+def test_the_shell_of_another_job_is_ignored() -> None:
     assert refused_shell(line("no", job="ab"), "a") is None
     assert refused_shell("", "a") is None
 
 
-async def test_no_api_server_is_said_and_raises_nothing(tmp_path: Path) -> None:
+async def test_a_missing_api_server_is_reported_without_exception(tmp_path: Path) -> None:
     (said,) = await diagnosis(tmp_path / "none", "jobs").explain("a", LAB)
     assert said.startswith("the pods of the job cannot be listed")
 
 
-async def test_a_pod_that_runs_and_is_not_reached_is_told_once(
+async def test_a_running_unreachable_pod_is_reported_once(
     embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
 ) -> None:
     await make_pod(admin, namespace, running("127.99.4.9"), port=8888)
@@ -193,7 +193,7 @@ async def test_a_pod_that_runs_and_is_not_reached_is_told_once(
         assert await near.unreached() == {}
 
 
-async def test_a_shell_that_the_hub_was_refused_is_told(
+async def test_a_shell_refused_to_the_hub_is_reported(
     embedded_cluster_kubeconfig: Path, admin: Kube, namespace: str
 ) -> None:
     await make_pod(admin, namespace, running("127.99.4.10"))

@@ -9,30 +9,30 @@ import sys
 from deploy.local.ports import ANY, Ports
 
 
-def test_a_name_has_one_port_and_no_two_names_the_same() -> None:
+def test_each_name_has_its_own_port() -> None:
     ports = Ports()
     given = {name: ports[name] for name in map(str, range(100))}
     assert len(set(given.values())) == 100
     assert all(ports[name] == port for name, port in given.items())
 
 
-def test_any_port_is_none_that_the_kernel_gives_to_connections() -> None:
+def test_ports_are_outside_the_ephemeral_range() -> None:
     assert Ports()["api"] in ANY
 
 
-def test_the_next_one_is_given_where_the_wanted_one_is_taken() -> None:
+def test_the_next_port_is_used_if_the_wanted_one_is_in_use() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         wanted = taken.getsockname()[1]
         assert wanted < Ports().take("page", wanted) < wanted + 100
 
 
-def test_two_systems_that_start_at_once_are_not_given_the_same_port() -> None:
+def test_two_concurrent_starts_get_different_ports() -> None:
     one, two = Ports(), Ports()
     wanted = one.take("public")
     assert wanted < two.take("public", wanted) < wanted + 100
 
 
-def test_a_port_is_free_again_when_its_owner_is_gone() -> None:
+def test_a_port_is_free_after_its_owner_exits() -> None:
     code = "from deploy.local.ports import Ports; print(Ports().take('public'))"
     port = int(subprocess.check_output([sys.executable, "-c", code], text=True))
     assert Ports().take("public", port) == port

@@ -43,13 +43,13 @@ async def test_a_program_runs_until_it_is_stopped_and_can_be_started_again(tmp_p
         assert not child.alive
 
 
-async def test_a_program_that_ends_instead_is_told_with_its_last_words(tmp_path: Path) -> None:
+async def test_a_program_that_exits_early_is_reported_with_its_last_output(tmp_path: Path) -> None:
     child = program(tmp_path, (sys.executable, "-c", "raise SystemExit('no luck')"), never)
     with pytest.raises(ProgramFailed, match="no luck"):
         await child.start()
 
 
-async def test_a_program_that_never_answers_is_told(
+async def test_a_program_that_never_responds_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(processes, "READY_SECONDS", 0.2)
@@ -76,7 +76,7 @@ async def test_a_program_that_does_not_listen_is_killed(
     assert child.process.returncode == -signal.SIGKILL
 
 
-async def test_settings_of_the_caller_do_not_slip_in(
+async def test_settings_of_the_caller_are_not_inherited(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("FUMAROLE_REDIS_URL", "redis://elsewhere")
@@ -89,7 +89,7 @@ async def test_settings_of_the_caller_do_not_slip_in(
     assert child.last_words() == "['FUMAROLE_X']"
 
 
-async def test_a_child_dies_with_its_parent_however_that_goes(tmp_path: Path) -> None:
+async def test_a_child_dies_with_its_parent_in_every_case(tmp_path: Path) -> None:
     parent = (
         "import asyncio, pathlib, sys\n"
         "from tests.deploy.local.test_processes import program\n"

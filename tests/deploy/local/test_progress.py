@@ -13,7 +13,7 @@ class Terminal(io.StringIO):
         return True
 
 
-async def test_what_is_ready_has_its_time() -> None:
+async def test_a_finished_step_shows_its_duration() -> None:
     now = [10.0]
     out = io.StringIO()
     progress = Progress(out, clock=lambda: now[0])
@@ -23,7 +23,7 @@ async def test_what_is_ready_has_its_time() -> None:
     assert out.getvalue().split() == ["✓", "gateway", "1.5", "s"]
 
 
-async def test_what_takes_long_is_told_in_plain_lines_where_there_is_no_terminal() -> None:
+async def test_slow_steps_are_printed_as_lines_without_terminal() -> None:
     now = [10.0]
     out = io.StringIO()
     progress = Progress(out, clock=lambda: now[0])
@@ -36,7 +36,7 @@ async def test_what_takes_long_is_told_in_plain_lines_where_there_is_no_terminal
     assert out.getvalue().split() == ["waiting", "for", "cluster", "…", "3", "s"]
 
 
-async def test_a_terminal_shows_movement_and_is_left_clean() -> None:
+async def test_a_terminal_shows_a_spinner_and_is_restored() -> None:
     out = Terminal()
     progress = Progress(out, clock=lambda: 0.0)
     progress.report("cluster", "starting")

@@ -70,7 +70,7 @@ async def test_the_controller_publishes_and_a_gateway_follows(setup: RedisSetup)
     await viewer.aclose()
 
 
-async def test_a_gateway_may_do_what_is_documented_and_needs_no_more(setup: RedisSetup) -> None:
+async def test_the_documented_redis_rights_are_sufficient_and_necessary(setup: RedisSetup) -> None:
     writer, viewer = connect(setup.urls["controller"]), connect(setup.urls["gateway"])
     publisher, reader = Publisher(writer, KEYS, term=1), BusReader(viewer, KEYS)
     # Enough routes for several pages.
@@ -116,7 +116,7 @@ async def test_a_gateway_writes_reports_which_the_controller_reads(setup: RedisS
     await viewer.aclose()
 
 
-async def test_a_gateway_can_change_nothing_but_marks_and_reports(setup: RedisSetup) -> None:
+async def test_a_gateway_can_write_only_marks_and_reports(setup: RedisSetup) -> None:
     viewer = connect(setup.urls["gateway"])
     for forbidden in (
         viewer.hset(KEYS.routes, "x", "y"),
@@ -142,7 +142,7 @@ async def test_a_gateway_can_change_nothing_but_marks_and_reports(setup: RedisSe
     await viewer.aclose()
 
 
-async def test_the_controller_touches_nothing_that_others_keep_there(setup: RedisSetup) -> None:
+async def test_the_controller_does_not_touch_foreign_keys(setup: RedisSetup) -> None:
     writer = connect(setup.urls["controller"])
     for forbidden in (
         writer.function_flush(),
@@ -158,7 +158,7 @@ async def test_the_controller_touches_nothing_that_others_keep_there(setup: Redi
     await writer.aclose()
 
 
-async def test_nobody_without_a_password_gets_in(setup: RedisSetup) -> None:
+async def test_redis_refuses_clients_without_password(setup: RedisSetup) -> None:
     stranger = connect(f"unix://{setup.socket}")
     with pytest.raises(RedisError):
         await stranger.ping()

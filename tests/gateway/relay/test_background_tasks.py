@@ -26,7 +26,7 @@ async def test_tasks_end_with_their_owner() -> None:
     assert len(background_tasks) == 0
 
 
-async def test_what_an_task_raises_is_logged_and_ends_who_waits_for_it(
+async def test_an_exception_of_a_task_is_logged_and_fails_its_waiter(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def task() -> None:
@@ -42,7 +42,7 @@ async def test_what_an_task_raises_is_logged_and_ends_who_waits_for_it(
 
 
 @pytest.mark.parametrize("raised", [RuntimeError("oops"), None])
-async def test_what_ends_a_task_without_a_result_is_told_to_who_began_it(
+async def test_a_task_that_fails_notifies_its_creator(
     raised: Exception | None,
 ) -> None:
     async def task() -> str:
@@ -59,7 +59,7 @@ async def test_what_ends_a_task_without_a_result_is_told_to_who_began_it(
     assert len(background_tasks) == 0
 
 
-async def test_a_task_that_is_cancelled_is_told_of_as_well() -> None:
+async def test_a_cancelled_task_notifies_its_creator() -> None:
     background_tasks = BackgroundTasks()
     ended: list[BaseException] = []
     background_tasks.spawn(asyncio.sleep(30), failed=ended.append)
@@ -98,7 +98,7 @@ def begin(
     return background_tasks.spawn(cast(Any, work), failed=ended.append)
 
 
-async def test_a_compiled_coroutine_goes_on_with_what_it_waits_for() -> None:
+async def test_a_compiled_coroutine_resumes_with_the_awaited_result() -> None:
     loop = asyncio.get_running_loop()
     first, second = loop.create_future(), loop.create_future()
     background_tasks, ended = BackgroundTasks(), list[BaseException]()
@@ -115,7 +115,7 @@ async def test_a_compiled_coroutine_goes_on_with_what_it_waits_for() -> None:
 
 
 @pytest.mark.parametrize("waits", [True, False])
-async def test_what_ends_it_without_a_result_is_told_later(waits: bool) -> None:
+async def test_a_failure_is_reported_in_a_later_turn(waits: bool) -> None:
     ready: asyncio.Future[str] = asyncio.get_running_loop().create_future()
     background_tasks, ended, error = BackgroundTasks(), list[BaseException](), OSError("gone")
     begin(background_tasks, Compiled(*[ready] * waits, raising=error), ended)
@@ -126,7 +126,7 @@ async def test_what_ends_it_without_a_result_is_told_later(waits: bool) -> None:
     assert len(background_tasks) == 0
 
 
-async def test_it_is_cancelled_with_its_owner_or_alone() -> None:
+async def test_a_task_is_cancelled_alone_or_with_its_owner() -> None:
     background_tasks, ended = BackgroundTasks(), list[BaseException]()
     loop = asyncio.get_running_loop()
     under_way = [begin(background_tasks, Compiled(loop.create_future()), ended) for _ in range(3)]

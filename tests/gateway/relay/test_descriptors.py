@@ -70,7 +70,7 @@ async def under_way(r: Rig, *, up: bool) -> tuple[Peer, Peer]:
 
 @pytest.mark.parametrize("up", [True, False], ids=["upload", "download"])
 @pytest.mark.parametrize("how", ["browser resets", "app resets", "revoked", "both close"])
-async def test_broken_bodies_leave_no_descriptor_open(up: bool, how: str) -> None:
+async def test_malformed_bodies_leak_no_descriptor(up: bool, how: str) -> None:
     async with rig() as r:
 
         async def break_one() -> None:

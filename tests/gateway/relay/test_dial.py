@@ -30,21 +30,21 @@ async def dialled(host: str, port: int = 1, **changes: Any) -> asyncio.Transport
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "127.1.2.3"])
-async def test_targets_within_bounds_are_reached(host: str) -> None:
+async def test_allowed_targets_are_dialled(host: str) -> None:
     async with App().running("0.0.0.0") as app:
         transport = await dialled(host, app.port)
         transport.close()
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "169.254.169.254", "::ffff:10.0.0.1", "fe80::1%lo"])
-async def test_addresses_out_of_bounds_are_not_dialled(host: str) -> None:
+async def test_forbidden_addresses_are_not_dialled(host: str) -> None:
     with pytest.raises(DialFailed) as failed:
         await dialled(host)
     assert failed.value.code in ("target_forbidden", "app_unreachable")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "::1", "0.0.0.0", "::ffff:127.0.0.1", "localhost"])
-async def test_loopback_is_not_meant_by_a_network_that_contains_it(host: str) -> None:
+async def test_loopback_is_not_allowed_by_a_wider_network(host: str) -> None:
     everywhere = (ip_network("0.0.0.0/0"), ip_network("::/0"))
     async with App().running() as app:
         with pytest.raises(DialFailed) as failed:
@@ -53,7 +53,7 @@ async def test_loopback_is_not_meant_by_a_network_that_contains_it(host: str) ->
         assert app.count == 0
 
 
-async def test_the_api_server_is_dialled_only_where_it_is_meant() -> None:
+async def test_the_api_server_is_dialled_only_if_explicitly_allowed() -> None:
     api = ip_network("127.0.0.7/32")
     async with App().running("0.0.0.0") as app:
         with pytest.raises(DialFailed) as failed:
@@ -98,7 +98,7 @@ def black_hole(address: str, port: int = 0) -> Iterator[int]:
                 sock.close()
 
 
-async def test_a_name_with_an_address_that_is_dead_is_reached_at_the_other() -> None:
+async def test_a_host_with_one_dead_address_is_reached_at_the_other() -> None:
     async with App().running("127.0.0.2") as app:
         named = Named("10.9.9.9", "127.0.0.3", "127.0.0.2")
         transport = await dialled("both.example", app.port, loop=named)
@@ -107,7 +107,7 @@ async def test_a_name_with_an_address_that_is_dead_is_reached_at_the_other() -> 
 
 
 @pytest.mark.parametrize("holes", [("127.0.0.3",), ("::1", "127.0.0.3", "127.0.0.4")])
-async def test_addresses_that_drop_everything_do_not_hide_the_one_that_answers(
+async def test_unresponsive_addresses_do_not_block_a_responsive_one(
     holes: tuple[str, ...],
 ) -> None:
     async with App().running("127.0.0.2") as app:
@@ -120,7 +120,7 @@ async def test_addresses_that_drop_everything_do_not_hide_the_one_that_answers(
         transport.close()
 
 
-async def test_a_dial_that_nobody_answers_ends_at_its_deadline_and_leaves_no_socket() -> None:
+async def test_an_unanswered_dial_ends_at_its_deadline_and_leaks_no_socket() -> None:
     before = len(os.listdir("/proc/self/fd"))
     with black_hole("127.0.0.3") as port, black_hole("127.0.0.4", port):
         named = Named("127.0.0.3", "127.0.0.4")
@@ -131,7 +131,7 @@ async def test_a_dial_that_nobody_answers_ends_at_its_deadline_and_leaves_no_soc
     assert len(os.listdir("/proc/self/fd")) <= before
 
 
-async def test_a_name_does_not_decide_how_many_sockets_a_dial_costs() -> None:
+async def test_the_number_of_sockets_of_a_dial_is_bounded() -> None:
     async with App().running("127.0.0.2") as app:
         named = Named(*(f"127.0.1.{number}" for number in range(8)), "127.0.0.2")
         with pytest.raises(DialFailed) as failed:
@@ -139,7 +139,7 @@ async def test_a_name_does_not_decide_how_many_sockets_a_dial_costs() -> None:
         assert failed.value.code == "app_unreachable"
 
 
-async def test_a_race_without_descriptors_blames_the_gateway(
+async def test_a_dial_race_without_descriptors_is_reported_as_gateway_failure(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def none_left(*_: object) -> socket.socket:
@@ -153,7 +153,7 @@ async def test_a_race_without_descriptors_blames_the_gateway(
     assert failed.value.code == "gateway_full"
 
 
-async def test_a_gateway_without_descriptors_blames_itself() -> None:
+async def test_a_dial_without_descriptors_is_reported_as_gateway_failure() -> None:
     class Short:
         async def create_connection(self, *_: object, **__: object) -> None:
             raise OSError(errno.EMFILE, "none left")
@@ -205,7 +205,7 @@ async def secured(host: str, port: int, trust: Path | None, scheme: str) -> str 
 
 @pytest.mark.usefixtures("strict_by_default")
 @pytest.mark.parametrize("scheme", ["https", "wss"])
-async def test_a_target_that_our_authority_vouches_for_is_reached(
+async def test_a_target_with_a_trusted_certificate_is_reached(
     authority: Authority, scheme: str
 ) -> None:
     async with tls_app(authority.vouch("localhost")) as (port, asked):
@@ -213,7 +213,7 @@ async def test_a_target_that_our_authority_vouches_for_is_reached(
         assert asked == ["localhost"]
 
 
-async def test_an_address_has_to_be_in_the_certificate_and_is_not_asked_for(
+async def test_an_address_must_be_in_the_certificate_and_is_not_sent_as_sni(
     authority: Authority,
 ) -> None:
     async with tls_app(authority.vouch("127.0.0.1")) as (port, asked):
@@ -222,7 +222,7 @@ async def test_an_address_has_to_be_in_the_certificate_and_is_not_asked_for(
 
 
 @pytest.mark.usefixtures("strict_by_default")
-async def test_a_certificate_that_does_not_verify_is_no_connection(
+async def test_an_untrusted_certificate_fails_the_dial(
     authority: Authority, tmp_path: Path
 ) -> None:
     other = Authority(tmp_path, "other")
@@ -239,7 +239,7 @@ async def test_a_certificate_that_does_not_verify_is_no_connection(
             assert failed.value.code == "app_unreachable"
 
 
-async def test_a_server_without_tls_is_no_tls_target(authority: Authority) -> None:
+async def test_a_plain_server_is_refused_as_tls_target(authority: Authority) -> None:
     async with App().running() as app:
         task = asyncio.create_task(secured("127.0.0.1", app.port, authority.path, "https"))
         (await app.connection()).send(b"HTTP/1.1 400 Bad Request\r\n\r\n")
@@ -248,20 +248,20 @@ async def test_a_server_without_tls_is_no_tls_target(authority: Authority) -> No
         assert failed.value.code == "app_unreachable"
 
 
-def test_a_file_without_a_certificate_is_no_authority(tmp_path: Path) -> None:
+def test_a_file_without_certificate_is_refused_as_authority(tmp_path: Path) -> None:
     path = tmp_path / "empty.pem"
     path.write_text("nothing")
     with pytest.raises(OSError, match=r"NO_CERTIFICATE|no certificate|PEM"):
         make_upstream_tls(path)
 
 
-async def test_a_name_is_judged_by_the_address_that_is_dialled() -> None:
+async def test_a_host_name_is_checked_by_the_dialled_address() -> None:
     with pytest.raises(DialFailed) as failed:
         await dialled("localhost", networks=(ip_network("10.0.0.0/8"),))
     assert failed.value.code == "target_forbidden"
 
 
-async def test_nobody_there() -> None:
+async def test_a_refused_dial_is_reported() -> None:
     with pytest.raises(DialFailed) as failed:
         await dialled("127.0.0.1", 1)
     assert failed.value.code == "app_unreachable"
@@ -273,7 +273,7 @@ async def test_nobody_there() -> None:
 @pytest.mark.parametrize(
     "host", ["a..b", f"{'a' * 64}.example", ".example", "\u00fc" * 70, "a\0b", "\ud7ff"]
 )
-async def test_a_host_that_is_no_name_is_not_reached(host: str) -> None:
+async def test_an_invalid_host_name_is_not_resolved(host: str) -> None:
     """Python raises a UnicodeError for some, before any name server is asked."""
     with pytest.raises(DialFailed) as failed:
         await dialled(host)

@@ -37,7 +37,7 @@ def draining(r: Rig, seconds: float, random: Callable[[], float]) -> asyncio.Tas
     return asyncio.create_task(drain(r.path, seconds=seconds, random=random))
 
 
-async def test_tunnels_leave_one_by_one_in_the_first_half() -> None:
+async def test_a_drain_closes_tunnels_one_by_one_in_its_first_half() -> None:
     async with rig() as r:
         loop = asyncio.get_running_loop()
         tunnels = [await r.tunnel() for _ in range(3)]
@@ -59,7 +59,7 @@ async def test_tunnels_leave_one_by_one_in_the_first_half() -> None:
         assert r.path.open == 0
 
 
-async def test_a_request_under_way_is_answered_and_its_connection_closed() -> None:
+async def test_a_drain_finishes_a_request_and_closes_its_connection() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         idle = await r.browser()
@@ -76,7 +76,7 @@ async def test_a_request_under_way_is_answered_and_its_connection_closed() -> No
         await asyncio.wait_for(task, 3)
 
 
-async def test_a_request_on_its_way_on_an_idle_connection_is_answered() -> None:
+async def test_a_drain_serves_a_request_in_flight_on_an_idle_connection() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer(b"first"))
@@ -98,7 +98,7 @@ async def test_a_request_on_its_way_on_an_idle_connection_is_answered() -> None:
         await asyncio.wait_for(task, 10)
 
 
-async def test_connections_that_the_kernel_holds_are_accepted_before_the_listener_closes() -> None:
+async def test_connections_in_the_backlog_are_accepted_before_the_listener_closes() -> None:
     async with rig() as r:
         with socket.create_connection(r.address) as waiting:
             waiting.sendall(request(credential=None))
@@ -112,7 +112,7 @@ async def test_connections_that_the_kernel_holds_are_accepted_before_the_listene
         await asyncio.wait_for(task, 10)
 
 
-async def test_a_request_under_way_can_still_be_revoked() -> None:
+async def test_a_request_can_be_revoked_during_a_drain() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nbegun")
@@ -125,7 +125,7 @@ async def test_a_request_under_way_can_still_be_revoked() -> None:
         await asyncio.wait_for(task, 3)
 
 
-async def test_a_tunnel_that_opens_meanwhile_leaves_too() -> None:
+async def test_a_tunnel_opened_during_a_drain_is_closed() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(upgrade())
         task = draining(r, 2.0, turns(0.2))
@@ -137,7 +137,7 @@ async def test_a_tunnel_that_opens_meanwhile_leaves_too() -> None:
         await asyncio.wait_for(task, 2.5)
 
 
-async def test_whoever_does_not_end_is_not_waited_for() -> None:
+async def test_a_drain_ends_at_its_deadline() -> None:
     async with rig() as r:
         await r.joined(request())
         loop = asyncio.get_running_loop()
@@ -147,7 +147,7 @@ async def test_whoever_does_not_end_is_not_waited_for() -> None:
         assert r.path.open == 1
 
 
-async def test_a_close_is_waited_for() -> None:
+async def test_a_drain_waits_for_close_handshakes() -> None:
     async with rig() as r:
         browser, _ = await r.tunnel()
         task = draining(r, 5.0, turns(0.0))
@@ -159,6 +159,6 @@ async def test_a_close_is_waited_for() -> None:
         await asyncio.wait_for(task, 3)
 
 
-async def test_nothing_open_is_nothing_to_wait_for() -> None:
+async def test_a_drain_without_connections_ends_at_once() -> None:
     async with rig() as r:
         await asyncio.wait_for(draining(r, 30.0, turns()), 2)

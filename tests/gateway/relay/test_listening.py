@@ -33,7 +33,7 @@ WAITING = "gateway.core.limits.connection_quota"
 DOWNSTREAM = "gateway.relay.http.downstream"
 
 
-async def test_connections_that_come_together_are_not_probed_together() -> None:
+async def test_keep_alive_probes_of_simultaneous_connections_are_spread() -> None:
     async with rig() as r:
         for _ in range(5):
             await asked(r, await r.browser())
@@ -46,7 +46,7 @@ async def test_connections_that_come_together_are_not_probed_together() -> None:
     assert all(40 <= one <= 80 for one in seconds)
 
 
-async def test_connections_wait_for_a_listener_that_is_held() -> None:
+async def test_connections_wait_while_accepting_is_paused() -> None:
     async with rig() as r:
         held = Listener(r.path, listen("127.0.0.1", 0), held=True)
         try:
@@ -65,7 +65,7 @@ async def test_connections_wait_for_a_listener_that_is_held() -> None:
         held.begin()  # too late, and no error
 
 
-async def test_connections_that_wait_together_are_accepted_in_many_turns(
+async def test_queued_connections_are_accepted_over_many_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gateway.relay.listening.ACCEPT_SECONDS", 0.0)
@@ -95,7 +95,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("patient")
-async def test_strangers_from_one_address_are_limited_and_told_so() -> None:
+async def test_unauthenticated_connections_of_an_address_are_limited_with_429() -> None:
     async with rig(limits=Limits(address_connections=3)) as r:
         waiting = [await r.browser("127.5.0.1") for _ in range(3)]
         await settled(r, unauthenticated=3)
@@ -113,7 +113,7 @@ async def test_strangers_from_one_address_are_limited_and_told_so() -> None:
         await asked(r, await r.browser("127.5.0.1"))
 
 
-async def test_who_has_a_credential_is_no_stranger_and_holds_no_strangers_place() -> None:
+async def test_an_authenticated_connection_leaves_the_unauthenticated_quota() -> None:
     async with rig(limits=Limits(address_connections=2)) as r:
         for _ in range(6):
             await asked(r, await r.browser())
@@ -124,7 +124,7 @@ async def test_who_has_a_credential_is_no_stranger_and_holds_no_strangers_place(
             await settled(r, unauthenticated=0)
 
 
-async def test_whose_right_has_ended_is_a_stranger_again() -> None:
+async def test_a_connection_whose_access_right_ended_counts_as_unauthenticated() -> None:
     async with rig() as r:
         browser = await r.browser()
         browser.send(request())
@@ -139,7 +139,7 @@ async def test_whose_right_has_ended_is_a_stranger_again() -> None:
         await settled(r, unauthenticated=0)
 
 
-async def test_a_full_gateway_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_full_gateway_responds_503(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", 60.0)
     async with rig(limits=Limits(connections=2)) as r:
         first, second = await r.browser(), await r.browser()
@@ -167,7 +167,9 @@ async def begun(r: Rig) -> Peer:
     return browser
 
 
-async def test_who_only_waits_makes_room_in_a_full_gateway(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_waiting_connections_are_evicted_from_a_full_gateway(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", 0.0)
     monkeypatch.setattr(f"{DOWNSTREAM}.ARRIVAL_SECONDS", 60.0)
     async with rig(limits=Limits(connections=3)) as r:
@@ -188,7 +190,7 @@ async def test_who_only_waits_makes_room_in_a_full_gateway(monkeypatch: pytest.M
         assert await tunnel.silent()
 
 
-async def test_who_is_at_something_does_not_keep_those_who_wait(
+async def test_active_connections_do_not_protect_waiting_ones_from_eviction(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", 0.0)
@@ -207,7 +209,7 @@ async def test_who_is_at_something_does_not_keep_those_who_wait(
         assert await idle.gone() == b""
 
 
-async def test_whoever_came_just_now_is_waited_for() -> None:
+async def test_new_connections_are_not_evicted() -> None:
     async with rig(limits=Limits(connections=1)) as r:
         r.path.wheel.close()  # no deadline comes
         idle = await r.browser()
@@ -220,7 +222,7 @@ async def test_whoever_came_just_now_is_waited_for() -> None:
 
 
 @pytest.mark.parametrize("raw", [b"", b"GET / HTTP/1.1\r\nHost: "], ids=["idle", "head"])
-async def test_who_keeps_a_client_waited_for_makes_room_at_a_crowded_address(
+async def test_a_stalled_request_head_is_evicted_at_a_crowded_address(
     raw: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A client that holds all connections of an address must not lock out others who share it."""
@@ -247,7 +249,7 @@ async def test_who_keeps_a_client_waited_for_makes_room_at_a_crowded_address(
         assert await tunnel.silent()
 
 
-async def test_a_handshake_that_does_not_come_makes_room_at_a_crowded_address(
+async def test_a_stalled_tls_handshake_is_evicted_at_a_crowded_address(
     certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with secured(certificate, limits=Limits(address_connections=2, head_seconds=60.0)) as r:
@@ -269,7 +271,7 @@ async def test_a_handshake_that_does_not_come_makes_room_at_a_crowded_address(
 
 
 @pytest.mark.usefixtures("patient")
-async def test_far_beyond_its_limit_an_address_is_not_even_answered(
+async def test_far_beyond_its_limit_an_address_is_disconnected_without_response(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gateway.core.limits.connection_quota.MAX_REFUSED", 0)
@@ -283,7 +285,7 @@ async def test_far_beyond_its_limit_an_address_is_not_even_answered(
 
 
 @pytest.mark.parametrize("limits", [Limits(session_connections=2), Limits(user_connections=2)])
-async def test_connections_of_a_session_and_of_a_user_are_limited(limits: Limits) -> None:
+async def test_connections_are_limited_per_session_and_user(limits: Limits) -> None:
     async with rig(limits=limits) as r:
         tunnels = [await r.tunnel(), await r.tunnel()]
         status, said = await r.ask(request())
@@ -297,7 +299,7 @@ async def test_connections_of_a_session_and_of_a_user_are_limited(limits: Limits
         await asked(r, await r.browser())
 
 
-async def test_connections_of_an_address_by_public_links_are_limited() -> None:
+async def test_public_link_connections_are_limited_per_address() -> None:
     public = {"hosts": [f"{SID}.{BASE}", "demo.example.org"], "public": True}
     get = request(host=f"demo.example.org:{PORT}", credential=None)
     async with rig(limits=Limits(address_connections=2), route_changes=public) as r:
@@ -318,7 +320,7 @@ async def test_connections_of_an_address_by_public_links_are_limited() -> None:
 
 
 @pytest.mark.parametrize("waited", [60.0, 0.0])
-async def test_accepting_pauses_while_descriptors_are_short_and_goes_on_then(
+async def test_accepting_pauses_while_descriptors_are_short_and_resumes(
     waited: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(f"{WAITING}.MIN_IDLE_SECONDS", waited)
@@ -352,7 +354,7 @@ async def test_accepting_pauses_while_descriptors_are_short_and_goes_on_then(
                 one.close()
 
 
-async def test_descriptors_that_are_gone_altogether_are_no_hot_loop() -> None:
+async def test_without_any_descriptor_accepting_does_not_spin() -> None:
     async with rig() as r:
         soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
@@ -364,7 +366,7 @@ async def test_descriptors_that_are_gone_altogether_are_no_hot_loop() -> None:
         await asked(r, await r.browser())
 
 
-async def test_those_that_said_nothing_yet_are_closed_with_idle_connections() -> None:
+async def test_connections_without_a_request_are_closed_with_idle_ones() -> None:
     async with proxied() as r:
         browser = await r.browser(PROXY)
         r.listener.close()  # it accepts the connection, if nobody has
@@ -377,7 +379,7 @@ async def test_those_that_said_nothing_yet_are_closed_with_idle_connections() ->
 # TLS
 
 
-async def test_a_handshake_that_comes_to_nothing_leaves_nothing(
+async def test_a_failed_tls_handshake_leaks_nothing(
     certificate: Path,
 ) -> None:
     async with secured(certificate, limits=QUICK) as r:
@@ -391,7 +393,7 @@ async def test_a_handshake_that_comes_to_nothing_leaves_nothing(
 
 
 @pytest.mark.usefixtures("patient")
-async def test_a_handshake_holds_a_place(certificate: Path) -> None:
+async def test_a_tls_handshake_counts_in_the_quota(certificate: Path) -> None:
     async with secured(certificate, limits=Limits(address_connections=2, head_seconds=30.0)) as r:
         silent = [await r.browser("127.5.0.1") for _ in range(2)]
         await settled(r, unauthenticated=2)
@@ -427,12 +429,12 @@ async def test_both_families_are_served_at_once() -> None:
             both.close()
 
 
-def test_an_address_that_is_taken_is_an_error() -> None:
+def test_an_address_in_use_is_an_error() -> None:
     with listen("127.0.0.1", 0)[0] as taken, pytest.raises(OSError, match="in use"):
         listen(*taken.getsockname())
 
 
-async def test_a_data_path_that_is_closed_accepts_nothing_any_more() -> None:
+async def test_a_closed_data_path_accepts_no_connection() -> None:
     async with proxied() as r:
         browser = await r.browser(PROXY)
         r.listener.close()  # it accepts the connection, if nobody has

@@ -7,7 +7,7 @@ from gateway.relay.meters import Meters
 from tests.gateway.relay.harness import answer, request, rig
 
 
-async def test_what_happens_is_counted_and_exported() -> None:
+async def test_events_are_counted_and_exported() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
@@ -29,7 +29,7 @@ async def test_what_happens_is_counted_and_exported() -> None:
         assert line in text
 
 
-def test_nothing_is_counted_before_anything_happens() -> None:
+def test_counters_start_without_samples() -> None:
     registry = CollectorRegistry()
     registry.register(Meters())
     assert 'class="5xx",from="app"} 0.0' in generate_latest(registry).decode()

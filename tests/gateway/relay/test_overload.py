@@ -47,7 +47,7 @@ async def served(r: Rig, raw: bytes) -> None:
 
 
 @pytest.mark.parametrize("step", [Step.UNAUTHENTICATED, Step.IDLE])
-async def test_new_connections_without_a_credential_are_turned_away_first(step: Step) -> None:
+async def test_unauthenticated_connections_are_shed_first(step: Step) -> None:
     async with rig(route_changes=PUBLIC) as r:
         browser, app, _ = await r.joined(LINK)
         app.send(answer())
@@ -66,7 +66,7 @@ async def test_new_connections_without_a_credential_are_turned_away_first(step: 
         assert status_of((await browser.answer())[0]) == 200
 
 
-async def test_who_may_yet_prove_who_they_are_is_not_turned_away() -> None:
+async def test_a_connection_that_may_present_a_credential_is_not_shed() -> None:
     async with with_pages() as (r, pages):
         at(r, Step.UNAUTHENTICATED)
         r.gate.tokens["good"] = claims()
@@ -87,7 +87,7 @@ async def test_who_may_yet_prove_who_they_are_is_not_turned_away() -> None:
         assert (await r.ask(request(STATIC, credential=None)))[0] == 200
 
 
-async def test_at_the_last_step_no_request_is_taken_and_open_tunnels_go_on() -> None:
+async def test_at_the_last_step_requests_are_shed_and_tunnels_continue() -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
         kept, _, _ = await r.joined(request())
@@ -104,7 +104,7 @@ async def test_at_the_last_step_no_request_is_taken_and_open_tunnels_go_on() -> 
         kept.close()
 
 
-async def test_at_the_last_step_a_kept_connection_is_told_so() -> None:
+async def test_at_the_last_step_a_keep_alive_connection_gets_503() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(request())
         app.send(answer())
@@ -117,7 +117,7 @@ async def test_at_the_last_step_a_kept_connection_is_told_so() -> None:
         assert await app.silent()
 
 
-async def test_idle_and_stalled_connections_are_closed_and_busy_ones_are_not() -> None:
+async def test_idle_and_stalled_connections_are_shed_and_busy_ones_kept() -> None:
     async with rig() as r:
         busy, working, _ = await r.joined(request("/busy"))
         idle, app, _ = await r.joined(request())

@@ -8,7 +8,7 @@ from gateway.relay.plain_sockets import accept
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
-def test_an_accepted_socket_is_like_any_other(family: socket.AddressFamily) -> None:
+def test_an_accepted_socket_has_the_options_of_the_loops(family: socket.AddressFamily) -> None:
     host = "127.0.0.1" if family is socket.AF_INET else "::1"
     with (
         socket.create_server((host, 0), family=family) as listening,
@@ -24,7 +24,7 @@ def test_an_accepted_socket_is_like_any_other(family: socket.AddressFamily) -> N
         assert browser.recv(5) == b""
 
 
-def test_nobody_waits() -> None:
+def test_an_accept_without_connection_does_not_block() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listening:
         listening.setblocking(False)
         with pytest.raises(BlockingIOError):

@@ -41,7 +41,7 @@ each = pytest.mark.parametrize("machine", MACHINES, ids=["upstream", "splice"])
 
 
 @each
-def test_every_state_is_reached_and_can_be_left_but_the_last(machine: Machine) -> None:
+def test_every_state_is_reachable_and_only_the_last_is_final(machine: Machine) -> None:
     assert {*machine.table.values(), machine.first} == set(machine.states)
     assert {state for state, _ in machine.table} == set(machine.states) - {machine.last}
 

@@ -39,7 +39,7 @@ async def connect(r: Rig, address: tuple[str, int]) -> Peer:
     return peer
 
 
-async def test_requests_and_answers_without_a_length(certificate: Path) -> None:
+async def test_responses_without_length_are_relayed_over_tls(certificate: Path) -> None:
     async with secured(certificate) as (r, address):
         browser = await connect(r, address)
         browser.send(request("/1"))
@@ -82,7 +82,7 @@ async def test_an_app_that_closes_its_tunnel_closes_the_browsers_side(certificat
         assert len(r.live) == 0
 
 
-async def test_a_refused_upload_gets_its_answer(certificate: Path) -> None:
+async def test_a_refused_upload_gets_its_response_over_tls(certificate: Path) -> None:
     async with secured(certificate) as (r, address):
         browser = await connect(r, address)
         fields = (f"Origin: {ORIGIN}", "Content-Length: 10000000")
@@ -106,7 +106,7 @@ async def test_large_bodies_are_read_and_written(certificate: Path) -> None:
 
 
 @pytest.mark.parametrize("asked", [request(), upgrade()], ids=["request", "tunnel"])
-async def test_a_browser_that_says_it_has_ended_is_gone_without_a_word_in_the_log(
+async def test_a_tls_close_of_the_browser_is_not_logged(
     certificate: Path, caplog: pytest.LogCaptureFixture, asked: bytes
 ) -> None:
     async with secured(certificate) as (r, address):
@@ -125,7 +125,7 @@ async def test_a_browser_that_says_it_has_ended_is_gone_without_a_word_in_the_lo
     assert not caplog.records
 
 
-async def test_a_handshake_that_failed_leaves_no_cycle_with_its_buffers(certificate: Path) -> None:
+async def test_a_failed_handshake_leaves_no_reference_cycle(certificate: Path) -> None:
     async with secured(certificate) as (r, address):
         gc.collect()
         gc.disable()

@@ -96,7 +96,7 @@ def begun(stream: bytes, start: int, end: int) -> int:
 
 @given(RECORDS, st.lists(st.integers(1, 70_000), min_size=1, max_size=20))
 @settings(deadline=None, max_examples=200)
-def test_all_records_come_in_their_order_a_few_in_a_turn(sizes: list[int], cuts: list[int]) -> None:
+def test_tls_records_are_read_in_order_some_per_turn(sizes: list[int], cuts: list[int]) -> None:
     side, stream = Side(), stream_of(sizes)
     at = given_bytes = turns = 0
     while given_bytes < len(stream):
@@ -117,7 +117,7 @@ def test_all_records_come_in_their_order_a_few_in_a_turn(sizes: list[int], cuts:
     assert not side.due
 
 
-def test_nothing_more_is_read_while_records_wait_and_tls_may_stop_them() -> None:
+def test_reading_pauses_while_records_wait() -> None:
     side = Side()
     side.read(stream_of([3] * 2 * RECORDS_AT_ONCE))
     assert [len(piece) for piece in side.tls.pieces] == [8 * RECORDS_AT_ONCE]
@@ -133,7 +133,7 @@ def test_nothing_more_is_read_while_records_wait_and_tls_may_stop_them() -> None
     assert side.socket.reading
 
 
-def test_tls_that_wants_no_more_reads_no_more() -> None:
+def test_a_paused_tls_protocol_reads_no_more() -> None:
     side = Side()
     side.records.pause_reading()
     assert not side.socket.reading
@@ -142,7 +142,7 @@ def test_tls_that_wants_no_more_reads_no_more() -> None:
 
 
 @pytest.mark.parametrize("at_once", [1, 40, 1000])
-def test_a_peer_that_reads_nothing_is_not_read_for_ever(at_once: int) -> None:
+def test_reading_pauses_for_a_peer_that_does_not_read(at_once: int) -> None:
     """Each record may request one in return."""
     side, sent = Side(), 0
     side.read(stream_of([3] * 1000))
@@ -164,7 +164,7 @@ def test_a_peer_that_reads_nothing_is_not_read_for_ever(at_once: int) -> None:
     assert side.socket.reading
 
 
-def test_what_waits_goes_with_its_connection() -> None:
+def test_waiting_records_are_dropped_with_their_connection() -> None:
     side = Side()
     side.tls.connection_lost = lambda exc: None  # type: ignore[attr-defined]
     side.read(stream_of([3] * 2 * RECORDS_AT_ONCE))

@@ -15,7 +15,7 @@ async def connected(app: App) -> tuple[asyncio.Transport, Peer]:
     return transport, await app.connection()
 
 
-async def test_a_reset_is_one_also_when_nothing_is_left_unread() -> None:
+async def test_an_abort_sends_rst_also_without_unread_data() -> None:
     app = App()
     async with app.running():
         transport, peer = await connected(app)
@@ -26,7 +26,7 @@ async def test_a_reset_is_one_also_when_nothing_is_left_unread() -> None:
             await peer.rest()
 
 
-async def test_shutting_says_the_end_and_reading_goes_on() -> None:
+async def test_write_eof_sends_a_fin_and_reading_continues() -> None:
     app = App()
     async with app.running():
         transport, peer = await connected(app)
@@ -37,7 +37,7 @@ async def test_shutting_says_the_end_and_reading_goes_on() -> None:
         transport.close()
 
 
-async def test_a_transport_that_is_closing_minds_nothing() -> None:
+async def test_operations_on_a_closing_transport_are_ignored() -> None:
     app = App()
     async with app.running():
         transport, _ = await connected(app)
@@ -49,7 +49,7 @@ async def test_a_transport_that_is_closing_minds_nothing() -> None:
         reset(None)
 
 
-async def test_what_is_left_is_read_without_waiting() -> None:
+async def test_remaining_bytes_are_read_without_blocking() -> None:
     app = App()
     async with app.running():
         transport, peer = await connected(app)

@@ -29,7 +29,7 @@ from tests.gateway.relay.harness import (
 from tests.gateway.relay.websocket_frames import close_of, frame
 
 
-async def test_an_upgrade_crosses_in_canonical_form() -> None:
+async def test_an_upgrade_is_forwarded_in_canonical_form() -> None:
     async with rig() as r:
         raw = upgrade(
             "/ws",
@@ -92,7 +92,7 @@ async def test_any_other_upgrade_is_dropped_from_the_head() -> None:
         assert b"HTTP2" not in head
 
 
-async def test_what_follows_a_head_at_once_crosses() -> None:
+async def test_bytes_sent_with_the_upgrade_head_are_relayed() -> None:
     async with rig() as r:
         browser, app, _ = await r.joined(upgrade() + b"early")
         app.send(SWITCH + frame(b"first"))
@@ -101,7 +101,7 @@ async def test_what_follows_a_head_at_once_crosses() -> None:
         assert await app.exactly(5) == b"early"
 
 
-async def test_bytes_cross_unchanged_both_ways() -> None:
+async def test_bytes_are_relayed_unchanged_both_ways() -> None:
     dice = random.Random(7)
     down = b"".join(frame(dice.randbytes(dice.choice([0, 5, 200, 70000]))) for _ in range(60))
     up = b"".join(frame(dice.randbytes(3000), masked=True) for _ in range(60))
@@ -147,7 +147,7 @@ async def test_a_reset_of_one_side_closes_the_other() -> None:
 
 
 @pytest.mark.parametrize("read", [True, False], ids=["read", "not read"])
-async def test_a_browser_that_ends_without_a_close_frees_the_app(read: bool) -> None:
+async def test_a_browser_that_ends_without_close_ends_the_upstream_connection(read: bool) -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
         if not read:
@@ -163,7 +163,7 @@ async def test_a_browser_that_ends_without_a_close_frees_the_app(read: bool) -> 
                 await asyncio.sleep(0.01)
 
 
-async def test_a_browser_that_leaves_while_its_app_reads_nothing_is_noticed() -> None:
+async def test_a_browser_that_leaves_under_backpressure_is_detected() -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
         app.stall()
@@ -181,7 +181,7 @@ async def test_a_browser_that_leaves_while_its_app_reads_nothing_is_noticed() ->
                 await asyncio.sleep(0.01)
 
 
-async def test_frames_without_content_take_many_short_turns() -> None:
+async def test_empty_frames_are_spread_over_short_turns() -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
         sent = b"\x82\x00" * 300_000
@@ -203,7 +203,7 @@ async def test_frames_without_content_take_many_short_turns() -> None:
     ],
     ids=["of a frame", "a header's end", "a length's end"],
 )
-async def test_what_looks_like_a_small_frame_within_another_is_none(pieces: list[bytes]) -> None:
+async def test_frame_headers_within_a_payload_are_not_parsed(pieces: list[bytes]) -> None:
     async with rig() as r:
         browser, app = await r.tunnel()
         for piece in pieces[:-1]:
@@ -225,7 +225,7 @@ async def test_a_browser_that_reads_nothing_is_reset() -> None:
         assert r.path.closer.stalls.found == 1
 
 
-async def test_an_app_that_reads_nothing_is_given_up() -> None:
+async def test_an_app_that_reads_nothing_is_disconnected() -> None:
     async with rig(limits=Limits(app_write_stall_seconds=0.4)) as r:
         browser, app = await r.tunnel()
         app.stall()
@@ -235,7 +235,7 @@ async def test_an_app_that_reads_nothing_is_given_up() -> None:
         assert r.path.meters.upstream_failures["app_timeout"] == 1
 
 
-async def test_browsers_are_pinged_between_two_frames_where_that_is_asked_for() -> None:
+async def test_browsers_are_pinged_between_frames_if_configured() -> None:
     async with rig(limits=Limits(web_ping_seconds=0.2)) as r:
         browser, app = await r.tunnel()
         app.send(b"\x82\x05ab")
@@ -252,7 +252,7 @@ async def test_browsers_are_pinged_between_two_frames_where_that_is_asked_for() 
         assert close_of(await browser.rest()) == (4401, b"grant revoked")
 
 
-async def test_nobody_is_pinged_unasked_and_nobody_stays_in_the_wheel() -> None:
+async def test_without_the_setting_no_browser_is_pinged_or_kept_in_the_wheel() -> None:
     async with rig() as r:
         browser, _ = await r.tunnel()
         assert await browser.silent(0.3)
@@ -263,7 +263,7 @@ def test_the_upgrade_of_these_tests_is_the_rfcs_example() -> None:
     assert "dGhlIHNhbXBsZSBub25jZQ==" in UPGRADE
 
 
-async def test_frames_that_wait_when_the_app_closes_count_as_activity() -> None:
+async def test_frames_buffered_when_the_app_closes_count_as_activity() -> None:
     async with rig() as r:
         browser, _ = await r.tunnel()
         (tunnel,) = r.live.members()

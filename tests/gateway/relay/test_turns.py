@@ -43,7 +43,7 @@ class OneTurn:
         return 1.0
 
 
-async def test_a_connection_that_has_had_its_share_is_followed_by_the_others() -> None:
+async def test_a_connection_that_used_its_share_yields_to_others() -> None:
     reader, clock = Reader(), iter([0.0, 0.0001, 0.0002, 0.0003, 0.0004])
     turns = Turns(OneTurn(), clock=lambda: next(clock))  # type: ignore[arg-type]  # all it needs
     turns.run(reader, b"x" * FULL_READ)
@@ -54,7 +54,7 @@ async def test_a_connection_that_has_had_its_share_is_followed_by_the_others() -
     assert reader.calls[3:] == ["resumed"]
 
 
-async def test_a_share_is_also_many_reads_of_few_bytes_as_tls_has_them() -> None:
+async def test_many_small_reads_use_up_a_share() -> None:
     now, reader, other = 0.0, Reader(), Reader()
     turns = Turns(OneTurn(), clock=lambda: now)  # type: ignore[arg-type]  # all it needs
     turns.run(other, b"x" * SMALL_READ)
@@ -67,7 +67,7 @@ async def test_a_share_is_also_many_reads_of_few_bytes_as_tls_has_them() -> None
     assert reader.calls[3:] == ["resumed"]
 
 
-async def test_a_share_is_one_connections_in_one_turn() -> None:
+async def test_a_share_belongs_to_one_connection_in_one_turn() -> None:
     loop, readers, now = asyncio.get_running_loop(), [Reader(), Reader()], 0.0
     turns = Turns(loop, clock=lambda: now)
     for _ in range(10):
@@ -81,7 +81,7 @@ async def test_a_share_is_one_connections_in_one_turn() -> None:
     assert not any("paused" in reader.calls for reader in readers)
 
 
-async def test_a_short_read_is_timed_and_goes_on() -> None:
+async def test_a_short_read_is_timed_and_continues() -> None:
     reader = Reader()
     times = iter([1.0, 1.004, 2.0, 2.0, 2.5])
     turns = Turns(asyncio.get_running_loop(), clock=lambda: next(times))
@@ -104,7 +104,7 @@ def read(turns: Turns, reader: Reader, times: int = 1) -> None:
             turns.count_read(reader)
 
 
-async def test_in_a_long_turn_each_connection_is_read_once_and_goes_on_in_the_next() -> None:
+async def test_in_a_long_turn_each_connection_is_read_once() -> None:
     now, readers = 0.0, [Reader() for _ in range(10)]
     turns = Turns(asyncio.get_running_loop(), clock=lambda: now)
     turns.note_descriptor(CROWD)
@@ -121,7 +121,7 @@ async def test_in_a_long_turn_each_connection_is_read_once_and_goes_on_in_the_ne
     assert len(readers[0].calls) == 2
 
 
-async def test_short_turns_pause_nobody_however_many_reads_there_are() -> None:
+async def test_short_turns_pause_no_connection() -> None:
     now, reader = 0.0, Reader()
     turns = Turns(asyncio.get_running_loop(), clock=lambda: now)
     turns.note_descriptor(CROWD)
@@ -132,7 +132,7 @@ async def test_short_turns_pause_nobody_however_many_reads_there_are() -> None:
     assert not reader.calls
 
 
-async def test_a_loop_is_crowded_from_the_descriptor_on_with_which_it_may_be() -> None:
+async def test_a_loop_is_crowded_from_the_threshold_of_descriptors_on() -> None:
     turns = Turns(asyncio.get_running_loop())
     turns.note_descriptor(CROWD - 1)
     assert not turns.crowded
@@ -141,7 +141,7 @@ async def test_a_loop_is_crowded_from_the_descriptor_on_with_which_it_may_be() -
     assert turns.crowded
 
 
-async def test_in_a_long_turn_of_full_reads_each_connection_has_one() -> None:
+async def test_in_a_long_turn_each_connection_has_one_full_read() -> None:
     now, readers = 0.0, [Reader() for _ in range(200)]
 
     def clock() -> float:
@@ -169,7 +169,7 @@ async def turned(times: int) -> None:
         await asyncio.sleep(0)
 
 
-async def test_what_was_left_for_later_takes_one_share_of_a_turn_however_many_left_it() -> None:
+async def test_deferred_work_takes_one_share_of_a_turn() -> None:
     now, done = 0.0, list[int]()
     turns = Turns(asyncio.get_running_loop(), clock=lambda: now)
 
@@ -190,7 +190,7 @@ async def test_what_was_left_for_later_takes_one_share_of_a_turn_however_many_le
     assert [some for some in in_turns if some] == [[0, 1], [2, 3], [4, 5], [6], [7]]
 
 
-async def test_who_leaves_more_for_later_comes_after_all_others() -> None:
+async def test_a_connection_that_defers_again_goes_to_the_end_of_the_queue() -> None:
     done = list[str]()
     turns = Turns(asyncio.get_running_loop(), clock=lambda: 0.0)
 
@@ -208,7 +208,7 @@ async def test_who_leaves_more_for_later_comes_after_all_others() -> None:
     assert len(done) == 11, "what is left in a turn is done in the next one"
 
 
-async def test_of_those_who_have_had_their_share_one_is_read_in_each_turn() -> None:
+async def test_one_paused_connection_is_read_per_turn() -> None:
     readers, now = [Reader() for _ in range(3)], 0.0
     turns = Turns(OneTurn(), clock=lambda: now)  # type: ignore[arg-type]  # all it needs
     for reader in readers:
@@ -221,7 +221,7 @@ async def test_of_those_who_have_had_their_share_one_is_read_in_each_turn() -> N
         assert sum(reader.calls[-1] == "resumed" for reader in readers) == count
 
 
-async def test_what_fails_does_not_keep_what_was_left_after_it() -> None:
+async def test_failing_deferred_work_does_not_block_later_work() -> None:
     done, told = list[str](), list[object]()
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, about: told.append(about["exception"]))

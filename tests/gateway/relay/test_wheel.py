@@ -17,7 +17,7 @@ class Waiter:
         return now + self.again.pop(0) if self.again else 0.0
 
 
-async def test_whoever_waits_is_asked_not_before_its_time_and_soon_after() -> None:
+async def test_a_timer_fires_soon_after_its_time_and_never_before() -> None:
     loop = asyncio.get_running_loop()
     wheel, waiter = TimerWheel(loop), Waiter()
     at = loop.time() + 0.15
@@ -27,7 +27,7 @@ async def test_whoever_waits_is_asked_not_before_its_time_and_soon_after() -> No
     assert at <= asked <= at + 2 * TICK_SECONDS + 1
 
 
-async def test_an_earlier_time_counts_and_a_later_one_does_not() -> None:
+async def test_a_timer_can_be_moved_earlier_but_not_later() -> None:
     loop = asyncio.get_running_loop()
     wheel, waiter = TimerWheel(loop), Waiter()
     wheel.arm(waiter, loop.time() + 60)
@@ -38,14 +38,14 @@ async def test_an_earlier_time_counts_and_a_later_one_does_not() -> None:
     assert waiter.tick == 0
 
 
-async def test_whoever_says_when_is_asked_again() -> None:
+async def test_a_timer_that_returns_a_time_is_armed_again() -> None:
     wheel, waiter = TimerWheel(asyncio.get_running_loop()), Waiter([0.05, 0.05])
     wheel.arm(waiter, 0)
     await asyncio.sleep(0.9)
     assert len(waiter.asked) == 3
 
 
-async def test_whoever_is_disarmed_is_forgotten() -> None:
+async def test_a_disarmed_timer_does_not_fire() -> None:
     loop = asyncio.get_running_loop()
     wheel, waiter, other = TimerWheel(loop), Waiter(), Waiter()
     wheel.arm(waiter, loop.time())
@@ -56,7 +56,7 @@ async def test_whoever_is_disarmed_is_forgotten() -> None:
     assert (waiter.asked, len(other.asked)) == ([], 1)
 
 
-async def test_a_closed_wheel_asks_nobody() -> None:
+async def test_a_closed_wheel_fires_no_timer() -> None:
     loop = asyncio.get_running_loop()
     wheel, waiter = TimerWheel(loop), Waiter()
     wheel.arm(waiter, loop.time())
@@ -71,7 +71,7 @@ async def until(true: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_of_a_crowd_a_few_are_asked_in_one_turn() -> None:
+async def test_many_timers_fire_some_per_turn() -> None:
     """Otherwise thousands of connections opened together would block the loop at their deadline."""
     loop = asyncio.get_running_loop()
     wheel = TimerWheel(loop)
@@ -88,7 +88,7 @@ async def test_of_a_crowd_a_few_are_asked_in_one_turn() -> None:
     await until(lambda: wheel._timer is None)
 
 
-async def test_one_that_fails_keeps_no_other_from_being_asked() -> None:
+async def test_a_failing_timer_does_not_block_others() -> None:
     class Fails(Waiter):
         def due(self, now: float) -> float:
             raise RuntimeError("a bug")
@@ -103,7 +103,7 @@ async def test_one_that_fails_keeps_no_other_from_being_asked() -> None:
     assert [str(one["exception"]) for one in told] == ["a bug"]
 
 
-async def test_whoever_goes_while_others_are_asked_is_not_asked() -> None:
+async def test_a_timer_disarmed_during_a_turn_does_not_fire() -> None:
     wheel = TimerWheel(asyncio.get_running_loop())
     crowd = [Waiter() for _ in range(2 * CALLED_AT_ONCE)]
     for waiter in crowd:

@@ -6,7 +6,7 @@ from gateway.reporter import KEPT_SECONDS, RecentFailures
 from shared.reports import MOST_FAILING
 
 
-def test_the_last_failure_of_a_session_counts_until_it_is_old() -> None:
+def test_the_last_failure_of_a_session_expires() -> None:
     now = [0.0]
     failures = RecentFailures(wall=lambda: now[0])
     failures.note("a", "app_timeout")
@@ -21,7 +21,7 @@ def test_the_last_failure_of_a_session_counts_until_it_is_old() -> None:
     assert failures.recent() == {}
 
 
-def test_a_thousand_sessions_at_most_are_remembered() -> None:
+def test_at_most_a_thousand_failing_sessions_are_kept() -> None:
     failures = RecentFailures(wall=lambda: 0.0)
     for number in range(MOST_FAILING + 10):
         failures.note(str(number), "app_timeout")

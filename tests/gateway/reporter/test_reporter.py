@@ -100,7 +100,7 @@ def bench() -> Bench:
     return Bench()
 
 
-async def test_what_changed_is_told_and_what_did_not_is_not(bench: Bench) -> None:
+async def test_only_changed_activity_is_reported(bench: Bench) -> None:
     right = bench.attach(1)
     (told,) = (await bench.turn()).values()
     assert (told.subs, told.last_input_at, told.last_output_at) == (("ada",), None, None)
@@ -120,7 +120,7 @@ async def test_what_changed_is_told_and_what_did_not_is_not(bench: Bench) -> Non
     assert told.bytes_out == 101
 
 
-async def test_who_has_left_is_told_and_then_forgotten(bench: Bench) -> None:
+async def test_a_departed_user_is_reported_and_then_forgotten(bench: Bench) -> None:
     ada, bob, other = bench.attach(1), bench.attach(1, "bob"), bench.attach(1, None)
     (told,) = (await bench.turn()).values()
     assert told.subs == ("ada", "bob")
@@ -134,14 +134,14 @@ async def test_who_has_left_is_told_and_then_forgotten(bench: Bench) -> None:
     assert len(bench.activities) == 0
 
 
-async def test_somebody_who_is_idle_for_hours_is_not_forgotten(bench: Bench) -> None:
+async def test_an_idle_connected_user_is_not_forgotten(bench: Bench) -> None:
     bench.attach(1)
     assert len(await bench.turn()) == 1
     assert await bench.turn(1700.0) == {}
     assert len(await bench.turn(200.0)) == 1
 
 
-async def test_a_redis_that_is_away_loses_nothing(bench: Bench) -> None:
+async def test_a_redis_outage_loses_no_report(bench: Bench) -> None:
     rights = [bench.attach(number) for number in range(5)]
     bench.written.fails = True
     assert await bench.turn() == {}
@@ -154,7 +154,7 @@ async def test_a_redis_that_is_away_loses_nothing(bench: Bench) -> None:
     assert told[make_sid(0)].subs == ()
 
 
-async def test_a_redis_that_hangs_costs_a_turn(
+async def test_a_hanging_redis_costs_one_reporting_turn(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
@@ -167,7 +167,7 @@ async def test_a_redis_that_hangs_costs_a_turn(
     assert len(await bench.turn()) == 1
 
 
-async def test_a_turn_writes_a_bounded_part_and_all_come_to_their_turn(bench: Bench) -> None:
+async def test_each_turn_writes_a_bounded_part_and_all_sessions_are_reported(bench: Bench) -> None:
     count = 2 * WRITES + 50
     for number in range(count):
         bench.attach(number)
@@ -176,7 +176,7 @@ async def test_a_turn_writes_a_bounded_part_and_all_come_to_their_turn(bench: Be
     assert bench.reporter.written == count
 
 
-async def test_with_a_hundred_thousand_sessions_the_loop_goes_on(bench: Bench) -> None:
+async def test_a_hundred_thousand_sessions_do_not_block_the_loop(bench: Bench) -> None:
     for number in range(100_000):
         bench.attach(number)
     longest, last, going = 0.0, time.thread_time(), True
@@ -198,7 +198,7 @@ async def test_with_a_hundred_thousand_sessions_the_loop_goes_on(bench: Bench) -
     assert longest < 0.12
 
 
-async def test_those_that_cannot_be_told_are_bounded(bench: Bench) -> None:
+async def test_the_number_of_unreported_sessions_is_bounded(bench: Bench) -> None:
     bench.written.fails = True
     for number in range(MOST_LEFT + 100):
         bench.leave(bench.attach(number))
@@ -206,7 +206,7 @@ async def test_those_that_cannot_be_told_are_bounded(bench: Bench) -> None:
     assert len(bench.activities) == MOST_LEFT
 
 
-async def test_a_start_that_is_waited_for_is_told_every_ten_seconds(bench: Bench) -> None:
+async def test_a_watched_start_is_reported_every_ten_seconds(bench: Bench) -> None:
     sid = make_sid(1)
     told = []
     for _ in range(10):
@@ -220,7 +220,9 @@ async def test_a_start_that_is_waited_for_is_told_every_ten_seconds(bench: Bench
     assert len(bench.activities) == 0
 
 
-async def test_at_its_end_it_tells_the_last_and_takes_its_report_back(bench: Bench) -> None:
+async def test_at_shutdown_the_last_activity_is_reported_and_the_gateways_report_removed(
+    bench: Bench,
+) -> None:
     reporting = asyncio.create_task(bench.reporter.run())
     await asyncio.sleep(0)
     bench.leave(bench.attach(1))
@@ -231,7 +233,7 @@ async def test_at_its_end_it_tells_the_last_and_takes_its_report_back(bench: Ben
     assert list(bench.written.take()) == [make_sid(1)]
 
 
-async def test_a_redis_that_hangs_holds_up_no_end(
+async def test_a_hanging_redis_does_not_delay_shutdown(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LAST_SECONDS", 0.01)

@@ -33,7 +33,7 @@ build = load_script()
 
 
 @pytest.mark.parametrize("web", [WEB, ROOT / "controller" / "web"], ids=["gateway", "controller"])
-def test_the_lock_names_no_place_that_packages_come_from(web: Path) -> None:
+def test_the_npm_lock_names_no_registry(web: Path) -> None:
     lock = (web / "package-lock.json").read_text()
     assert "resolved" not in lock
     packages = json.loads(lock)["packages"]
@@ -51,7 +51,7 @@ def test_the_fingerprint_changes_with_every_source(tmp_path: Path) -> None:
     assert build.fingerprint(folder) != changed
 
 
-def test_what_is_up_to_date_is_not_built_again(tmp_path: Path) -> None:
+def test_an_up_to_date_build_is_not_repeated(tmp_path: Path) -> None:
     folder = copy(tmp_path)
     (folder / "build").mkdir()
     (folder / "build" / ".stamp").write_text(build.fingerprint(folder))
@@ -60,14 +60,14 @@ def test_what_is_up_to_date_is_not_built_again(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
-def test_without_a_node_it_says_what_is_needed(tmp_path: Path) -> None:
+def test_without_node_the_build_names_what_is_needed(tmp_path: Path) -> None:
     folder = copy(tmp_path)
     done = run(folder, path=str(tmp_path))
     assert done.returncode == 1
     assert "node 20 or newer is needed" in done.stderr
 
 
-def test_an_old_node_does_not_count(tmp_path: Path) -> None:
+def test_an_old_node_is_refused(tmp_path: Path) -> None:
     folder = copy(tmp_path)
     for name in ("node", "npm"):
         program = tmp_path / name
@@ -78,7 +78,7 @@ def test_an_old_node_does_not_count(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("node")
-def test_every_page_finds_what_it_names_in_the_build() -> None:
+def test_every_asset_named_by_a_page_is_in_the_build() -> None:
     manifest = json.loads((WEB / "build" / "manifest.json").read_text())
     names = set(re.findall(r'"src/([\w.-]+)"', (WEB / "build.mjs").read_text()))
     assert manifest.keys() == names | {"licences.txt"}

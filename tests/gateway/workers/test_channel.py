@@ -48,7 +48,7 @@ UP: list[Up] = [
 ]
 
 
-def test_every_message_crosses_unchanged() -> None:
+def test_every_message_round_trips() -> None:
     frames = Frames()
     assert [decode_down(body) for body in frames.feed(b"".join(map(encode, DOWN)))] == DOWN
     assert [decode_up(body) for body in frames.feed(b"".join(map(encode, UP)))] == UP
@@ -63,7 +63,7 @@ def test_any_split_of_the_same_bytes_gives_the_same_messages(cuts: list[int]) ->
     assert found == DOWN
 
 
-def test_a_length_that_cannot_be_true_is_refused() -> None:
+def test_an_impossible_length_is_refused() -> None:
     with pytest.raises(ValueError, match="longer"):
         list(Frames().feed(b"\xff\xff\xff\xff"))
 

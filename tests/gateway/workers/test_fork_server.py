@@ -42,7 +42,7 @@ def run(script: str) -> str:
     return done.stdout
 
 
-def test_a_worker_gets_its_sockets_and_its_end_is_told() -> None:
+def test_a_worker_receives_its_sockets_and_its_exit_is_reported() -> None:
     told = run("""
         def work(number, feed, listening):
             feed.sendall(b"%d %d %d" % (number, listening[0].getsockname()[1], os.getppid()))
@@ -64,7 +64,7 @@ def test_a_worker_gets_its_sockets_and_its_end_is_told() -> None:
     assert told == "ok\n"
 
 
-def test_a_worker_that_fails_says_why_and_ends_with_1() -> None:
+def test_a_failing_worker_logs_the_reason_and_exits_with_1() -> None:
     run("""
         def work(number, feed, listening):
             os.dup2(feed.fileno(), 2)
@@ -78,7 +78,7 @@ def test_a_worker_that_fails_says_why_and_ends_with_1() -> None:
     """)
 
 
-def test_a_worker_that_cannot_be_forked_has_ended_and_the_next_one_can() -> None:
+def test_a_failed_fork_is_reported_as_exit_and_the_next_fork_succeeds() -> None:
     run("""
         import errno
         forks, fork = [], os.fork
@@ -100,7 +100,7 @@ def test_a_worker_that_cannot_be_forked_has_ended_and_the_next_one_can() -> None
     """)
 
 
-def test_a_worker_can_be_killed_also_when_it_is_stopped() -> None:
+def test_a_suspended_worker_can_be_killed() -> None:
     run("""
         fork_server = start_fork_server(lambda number, feed, listening: time.sleep(100))
         start(fork_server, 5)
@@ -115,7 +115,7 @@ def test_a_worker_can_be_killed_also_when_it_is_stopped() -> None:
     """)
 
 
-def test_signals_to_all_processes_are_the_supervisors_alone() -> None:
+def test_signals_to_the_process_group_are_handled_only_by_the_supervisor() -> None:
     run("""
         def work(number, feed, listening):
             feed.sendall(b"+")
@@ -133,7 +133,7 @@ def test_signals_to_all_processes_are_the_supervisors_alone() -> None:
     """)
 
 
-def test_when_the_supervisor_goes_everybody_does() -> None:
+def test_all_processes_exit_with_the_supervisor() -> None:
     run("""
         fork_server = start_fork_server(lambda number, feed, listening: time.sleep(100))
         for number in range(3):
@@ -149,7 +149,7 @@ def test_when_the_supervisor_goes_everybody_does() -> None:
     """)
 
 
-def test_when_the_fork_server_goes_everybody_does_and_it_is_told() -> None:
+def test_workers_exit_with_the_fork_server_and_this_is_reported() -> None:
     run("""
         fork_server = start_fork_server(lambda number, feed, listening: time.sleep(100))
         feeds = [start(fork_server, number) for number in range(2)]
@@ -168,7 +168,7 @@ def test_when_the_fork_server_goes_everybody_does_and_it_is_told() -> None:
     """)
 
 
-def test_a_supervisor_that_goes_without_hearing_all_news_is_no_failure() -> None:
+def test_a_supervisor_that_exits_without_reading_all_messages_is_no_failure() -> None:
     run("""
         fork_server = start_fork_server(lambda number, feed, listening: None)
         start(fork_server, 0)

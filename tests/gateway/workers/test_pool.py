@@ -146,7 +146,7 @@ def all_accept(pool: WorkerPool) -> Callable[[], bool]:
     return lambda: all(slot.accepting for slot in pool.slots)
 
 
-async def test_a_worker_that_cannot_be_forked_is_tried_again() -> None:
+async def test_a_failed_fork_is_retried() -> None:
     fork_server = FakeForkServer(refuses=3)
     async with running(fork_server, 1) as pool:
         await working(fork_server, 0)
@@ -155,7 +155,7 @@ async def test_a_worker_that_cannot_be_forked_is_tried_again() -> None:
         assert pool.reasons() == []
 
 
-async def test_a_worker_for_which_there_is_no_descriptor_is_tried_again(
+async def test_a_worker_start_without_descriptors_is_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     pair, tries = socket.socketpair, iter([OSError(24, "Too many open files")] * 2)
@@ -187,7 +187,7 @@ async def test_a_sign_out_reaches_the_other_workers_and_those_started_later() ->
         await until(lambda: later.sign_outs == [sign_out])
 
 
-async def test_table_and_host_are_told_by_the_worker_furthest_behind_of_those_that_answer() -> None:
+async def test_status_comes_from_the_responsive_worker_furthest_behind() -> None:
     fork_server = FakeForkServer()
     async with running(fork_server, 3) as pool:
         workers = [await working(fork_server, number, seq=9 - number) for number in range(3)]
@@ -202,7 +202,7 @@ async def test_table_and_host_are_told_by_the_worker_furthest_behind_of_those_th
         assert (await pool.describe(None))["seq"] == 8
 
 
-async def test_a_worker_that_answers_no_more_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unresponsive_worker_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gateway.workers.pool.POLL_SECONDS", 0.01)
     fork_server = FakeForkServer()
     async with running(fork_server, 2) as pool:
@@ -217,7 +217,7 @@ async def test_a_worker_that_answers_no_more_is_killed(monkeypatch: pytest.Monke
         assert len(first.seen) < 100
 
 
-async def test_a_worker_that_is_always_late_is_slow_and_not_stalled(
+async def test_a_constantly_late_worker_is_slow_and_not_stalled(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("gateway.workers.pool.POLL_SECONDS", 0.01)

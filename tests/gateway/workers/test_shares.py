@@ -10,13 +10,13 @@ from gateway.workers.shares import Shares
 from tests.gateway.process import ROOT
 
 
-def test_who_is_alone_takes_all() -> None:
+def test_a_single_worker_accepts_every_connection() -> None:
     shares = Shares(3)
     shares.set(0, 1_000_000)
     assert not shares.is_over(0)
 
 
-def test_few_more_than_the_mean_are_no_reason_to_hold_back() -> None:
+def test_a_worker_slightly_above_the_mean_still_accepts() -> None:
     shares = Shares(2)
     shares.set(0, 8)
     shares.set(1, 0)
@@ -26,7 +26,7 @@ def test_few_more_than_the_mean_are_no_reason_to_hold_back() -> None:
     assert not shares.is_over(1)
 
 
-def test_who_has_left_does_not_count() -> None:
+def test_an_exited_worker_is_not_in_the_mean() -> None:
     shares = Shares(2)
     shares.set(0, 500)
     shares.set(1, 0)
@@ -35,7 +35,7 @@ def test_who_has_left_does_not_count() -> None:
     assert not shares.is_over(0)
 
 
-def test_all_processes_see_the_same() -> None:
+def test_all_processes_share_the_counts() -> None:
     # The fork is not in this process, where threads of tests may run.
     script = """
         import os

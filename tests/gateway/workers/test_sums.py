@@ -43,14 +43,14 @@ def test_counters_and_gauges_are_added_up_by_their_labels() -> None:
     assert "fumarole_gateway_tls_expires_at_seconds 50.0" in text
 
 
-def test_what_a_worker_told_last_counts_once() -> None:
+def test_the_latest_values_of_a_worker_count_once() -> None:
     sums = Sums()
     for count in (1, 2, 5):
         sums.update(0, families_of([Fixed(count)]))
     assert 'asked_total{class="2xx"} 5.0' in told(sums)
 
 
-def test_a_worker_that_ends_leaves_its_counters_and_takes_its_gauges() -> None:
+def test_an_exited_worker_keeps_its_counters_and_drops_its_gauges() -> None:
     sums = Sums()
     sums.update(0, families_of([Fixed(3)]))
     sums.update(1, families_of([Fixed(4)]))

@@ -121,7 +121,7 @@ async def look_click_and_type(port: int) -> None:
                 await client.update(incremental=True)
 
 
-async def test_our_own_server_shows_and_reacts() -> None:
+async def test_the_test_vnc_server_shows_and_reacts() -> None:
     async with desktop("--plain") as port:
         await look_click_and_type(port)
 
@@ -132,7 +132,7 @@ async def test_xvnc_shows_and_reacts() -> None:
         await look_click_and_type(port)
 
 
-async def test_two_viewers_see_the_same_and_a_bad_one_disturbs_nobody() -> None:
+async def test_two_viewers_see_the_same_and_a_faulty_one_disturbs_neither() -> None:
     async with desktop("--plain") as port, viewer(port) as one, viewer(port) as two:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         writer.write(b"GET / HTTP/1.1\r\n\r\n")
@@ -143,7 +143,7 @@ async def test_two_viewers_see_the_same_and_a_bad_one_disturbs_nobody() -> None:
         await two.update_until(200, 400, INK)
 
 
-def test_pixels_go_where_the_client_wants_them() -> None:
+def test_pixels_have_the_requested_format() -> None:
     image = Image.new("RGB", (1, 1), (1, 2, 3))
     little = struct.pack(">BBBBHHHBBB3x", 32, 24, 0, 1, 255, 255, 255, 16, 8, 0)
     big = struct.pack(">BBBBHHHBBB3x", 32, 24, 1, 1, 255, 255, 255, 16, 8, 0)
@@ -160,7 +160,7 @@ def test_pixels_of_other_kinds_are_refused(changed: dict[int, int]) -> None:
         PixelFormat.read(bytes(data))
 
 
-def test_keys_write_and_erase() -> None:
+def test_keys_type_and_erase_text() -> None:
     painting = Painting("test")
     empty = painting.image.copy()
     assert painting.key(ord("x")) is not None
@@ -170,7 +170,7 @@ def test_keys_write_and_erase() -> None:
     assert painting.key(0xFFE1) is None
 
 
-def test_a_pointer_outside_stays_inside() -> None:
+def test_pointer_positions_are_clamped() -> None:
     box = Painting("test").press(70000, -5)
     assert box.right <= WHOLE.right
     assert box.top >= 0

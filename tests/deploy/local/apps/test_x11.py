@@ -15,7 +15,7 @@ from tests.gateway.xvnc import PORTS
 
 @pytest.mark.needs("xvnc")
 @pytest.mark.parametrize("make_loop", [uvloop.new_event_loop, asyncio.new_event_loop])
-def test_no_descriptor_of_anybody_else_is_closed(
+def test_no_foreign_descriptor_is_closed(
     make_loop: Callable[[], asyncio.AbstractEventLoop],
 ) -> None:
     async def start() -> None:

@@ -77,7 +77,7 @@ async def _until_running(kubectl: Kubectl) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_jobs_and_pods_are_printed_as_one_expects(kubectl: Kubectl, namespace: str) -> None:
+async def test_kubectl_get_prints_jobs_and_pods(kubectl: Kubectl, namespace: str) -> None:
     assert "job.batch.volcano.sh/a created" in await kubectl("create", "-f", "-", given=JOB)
     await _until_running(kubectl)
     async with asyncio.timeout(10):
@@ -117,7 +117,7 @@ async def test_kinds_are_listed_and_explained(kubectl: Kubectl) -> None:
     assert "minAvailable" in explained
 
 
-async def test_what_is_applied_again_becomes_what_is_asked_for(kubectl: Kubectl) -> None:
+async def test_a_second_apply_updates_the_object(kubectl: Kubectl) -> None:
     service: Any = {
         "apiVersion": "v1",
         "kind": "Service",
@@ -139,7 +139,7 @@ async def test_what_is_applied_again_becomes_what_is_asked_for(kubectl: Kubectl)
     assert "labeled" in await kubectl("label", "service", "s", "tier=two")
 
 
-async def test_jobs_are_applied_waited_for_and_deleted(kubectl: Kubectl) -> None:
+async def test_jobs_can_be_applied_awaited_and_deleted(kubectl: Kubectl) -> None:
     assert "job.batch.volcano.sh/a created" in await kubectl("apply", "-f", "-", given=JOB)
     met = await kubectl(
         "wait", "vcjob/a", "--for=jsonpath={.status.state.phase}=Running", "--timeout=20s"
@@ -158,7 +158,7 @@ async def test_jobs_are_applied_waited_for_and_deleted(kubectl: Kubectl) -> None
     assert "NotFound" in await kubectl("get", "vcjob", "a")
 
 
-async def test_labels_and_merge_patches_are_taken_and_server_side_applies_refused(
+async def test_label_and_merge_patch_work_and_server_side_apply_is_refused(
     kubectl: Kubectl,
 ) -> None:
     made = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}

@@ -84,7 +84,7 @@ async def test_a_policy_loses_against_an_update_just_before_the_failure(
 
 @pytest.mark.needs("namespaces")
 @pytest.mark.usefixtures("gate")
-async def test_a_policy_is_heard_where_nobody_writes_the_job(
+async def test_a_policy_applies_if_the_job_is_not_updated_meanwhile(
     cluster: EmbeddedCluster, client: Client, namespace: str
 ) -> None:
     await _lags_are_read(cluster, {"volcano-sync": 5.0})
@@ -112,7 +112,7 @@ async def test_a_backlog_of_the_slow_client_loses_retries(
 
 @pytest.mark.needs("namespaces")
 @pytest.mark.usefixtures("gate")
-async def test_a_policy_with_a_timeout_makes_pods_anew_and_loses_its_phase(
+async def test_a_policy_with_a_timeout_recreates_pods_and_loses_its_phase(
     cluster: EmbeddedCluster, client: Client, namespace: str
 ) -> None:
     await _lags_are_read(cluster, {"volcano-timeout": 1.0})
@@ -134,7 +134,7 @@ async def test_a_policy_with_a_timeout_makes_pods_anew_and_loses_its_phase(
     assert "retryCount" not in await _status(client, namespace, "a")
 
 
-async def test_the_collector_takes_its_time(
+async def test_the_garbage_collector_lags(
     cluster: EmbeddedCluster, client: Client, namespace: str
 ) -> None:
     owner = await client.create(CONFIG_MAPS, namespace, {"metadata": {"name": "owner"}})
@@ -156,7 +156,7 @@ async def test_the_collector_takes_its_time(
     assert time.monotonic() - started > 3
 
 
-async def test_requests_pass_in_bursts_and_then_at_the_rate(tmp_path: Path) -> None:
+async def test_requests_pass_in_a_burst_and_then_at_the_rate(tmp_path: Path) -> None:
     write_lags(tmp_path / "lags.json", {"collector": 100.0})
     limit = RateLimit(Lags(tmp_path / "lags.json"), "collector", burst_seconds=0.1)
     started = time.monotonic()
@@ -168,12 +168,12 @@ async def test_requests_pass_in_bursts_and_then_at_the_rate(tmp_path: Path) -> N
     await unlimited.wait(10**9)
 
 
-def test_only_lags_that_are_known_can_be_asked_for(tmp_path: Path) -> None:
+def test_unknown_lags_are_refused(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="tide"):
         write_lags(tmp_path / "lags.json", {"tide": 1.0})
 
 
-def test_a_seed_chooses_all_lags_and_always_the_same_ones() -> None:
+def test_a_seed_chooses_all_lags_deterministically() -> None:
     chosen = [chosen_lags(seed) for seed in (1, 2, 1)]
     assert chosen[0] == chosen[2] != chosen[1]
     for lags in chosen:

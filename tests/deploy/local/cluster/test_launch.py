@@ -54,7 +54,7 @@ async def _run_a_pod(cluster: EmbeddedCluster) -> None:
                 await asyncio.sleep(0.05)
 
 
-async def test_it_is_ready_soon_and_leaves_nothing(tmp_path: Path) -> None:
+async def test_the_cluster_starts_fast_and_leaves_no_process(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     started = time.monotonic()
     async with EmbeddedCluster(folder=folder) as cluster:
@@ -78,7 +78,7 @@ async def test_kubeconfigs_are_private_and_unknown_identities_refused(tmp_path: 
 
 
 @pytest.mark.needs("namespaces")
-async def test_a_killed_kubelet_takes_its_pods_along(tmp_path: Path) -> None:
+async def test_a_killed_kubelet_ends_its_pods(tmp_path: Path) -> None:
     async with EmbeddedCluster(folder=tmp_path / "cluster") as cluster:
         await _run_a_pod(cluster)
         kubelet = [p for p in _processes(cluster.folder) if _is_program(p, "kubelet")]
@@ -90,7 +90,7 @@ async def test_a_killed_kubelet_takes_its_pods_along(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("namespaces")
-async def test_a_killed_launcher_takes_everything_along(tmp_path: Path) -> None:
+async def test_a_killed_launcher_ends_every_process(tmp_path: Path) -> None:
     folder = tmp_path / "cluster"
     script = (
         "import asyncio, sys, pathlib\n"

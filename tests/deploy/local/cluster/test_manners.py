@@ -54,7 +54,7 @@ async def _until(client: Client, name: str, phase: str) -> None:
             await asyncio.sleep(0.1)
 
 
-async def test_jobs_end_also_when_calls_are_refused_now_and_then(tmp_path: Path) -> None:
+async def test_jobs_end_despite_refused_calls(tmp_path: Path) -> None:
     async with started(tmp_path / "c", seed=11, disturb=True) as (_, client):
         names = [f"j{number}" for number in range(8)]
         for name in names:
@@ -92,7 +92,7 @@ async def _outcome(client: Client) -> str:
     return "ended"
 
 
-async def test_faults_befall_the_product_and_nobody_else(tmp_path: Path) -> None:
+async def test_faults_affect_only_the_product(tmp_path: Path) -> None:
     async with started(tmp_path / "c", tries=1) as (cluster, admin):
         access = read_kubeconfig(cluster.kubeconfig("controller"))
         async with Client(access, tries=1) as client:
@@ -113,7 +113,7 @@ async def test_faults_befall_the_product_and_nobody_else(tmp_path: Path) -> None
     assert seen == {fault: "cut" if fault == "lost" else fault for fault in FAULTS}
 
 
-def test_only_faults_that_are_known_can_be_asked_for(tmp_path: Path) -> None:
+def test_unknown_faults_are_refused(tmp_path: Path) -> None:
     with pytest.raises(KeyError, match="teapot"):
         EmbeddedCluster(folder=tmp_path / "c").set_faults({"teapot": 1.0})
 
@@ -132,7 +132,7 @@ async def test_without_namespaces_pods_are_plain_processes(tmp_path: Path) -> No
                 await asyncio.sleep(0.05)
 
 
-async def test_volcano_goes_on_where_it_was_killed(tmp_path: Path) -> None:
+async def test_volcano_continues_after_being_killed(tmp_path: Path) -> None:
     async with started(tmp_path / "c") as (cluster, client):
         await client.create(JOBS, "default", make_job("a", "sleep 2"))
         await _until(client, "a", "Running")
@@ -143,7 +143,7 @@ async def test_volcano_goes_on_where_it_was_killed(tmp_path: Path) -> None:
         await _until(client, "b", "Completed")
 
 
-async def test_a_kubelet_that_comes_back_ends_what_died_with_the_last_one(tmp_path: Path) -> None:
+async def test_a_restarted_kubelet_ends_pods_of_the_killed_one(tmp_path: Path) -> None:
     async with started(tmp_path / "c") as (cluster, client):
         await client.create(JOBS, "default", make_job("a", "sleep 60"))
         await _until(client, "a", "Running")

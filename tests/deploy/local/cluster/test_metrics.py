@@ -62,7 +62,7 @@ async def until_measured(
             await asyncio.sleep(0.2)
 
 
-async def test_a_pod_that_works_and_one_that_waits_are_told_apart(
+async def test_metrics_distinguish_busy_and_idle_pods(
     cluster: EmbeddedCluster, client: Client, namespace: str
 ) -> None:
     await client.create(PODS, namespace, make_pod("busy", ["python3", "-c", BURNS]))
@@ -94,7 +94,7 @@ async def test_a_pod_that_works_and_one_that_waits_are_told_apart(
                 await asyncio.sleep(0.1)
 
 
-def test_until_its_second_scrape_it_is_not_available() -> None:
+def test_pod_metrics_are_available_after_the_second_scrape() -> None:
     store = Store()
     kubelets = Kubelets(store, POD_METRICS_KIND, ssl.create_default_context())
     server = MetricsServer(store, kubelets, 1.0)

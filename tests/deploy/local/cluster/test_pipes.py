@@ -41,7 +41,7 @@ def test_a_pipe_is_read_to_its_end_and_closed_once(run: object, closed: list[int
         os.fstat(reading)
 
 
-async def test_who_stops_reading_closes_it_too(closed: list[int]) -> None:
+async def test_a_cancelled_reader_closes_the_pipe(closed: list[int]) -> None:
     reading, writing = os.pipe()
     task = asyncio.create_task(_read_all(reading))
     await asyncio.sleep(0.05)
@@ -52,7 +52,7 @@ async def test_who_stops_reading_closes_it_too(closed: list[int]) -> None:
     os.close(writing)
 
 
-async def test_a_terminal_that_hangs_up_has_ended() -> None:
+async def test_a_terminal_hangup_is_end_of_file() -> None:
     ours, theirs = os.openpty()
     os.write(theirs, b"x")
     os.close(theirs)

@@ -85,7 +85,7 @@ REFUSED: list[tuple[Kind, Object, int, str]] = [
 
 
 @pytest.mark.parametrize(("kind", "body", "code", "says"), REFUSED)
-async def test_what_cannot_be_is_refused_in_a_real_servers_words(
+async def test_invalid_objects_are_refused_in_a_real_servers_words(
     client: Client, namespace: str, kind: Kind, body: Object, code: int, says: str
 ) -> None:
     refusal = await _refusal(client.create(kind, namespace, {"metadata": {"name": "a"}, **body}))
@@ -123,7 +123,9 @@ async def test_a_claim_waits_for_the_pod_that_uses_it(client: Client, namespace:
             await asyncio.sleep(0.05)
 
 
-async def test_an_owner_in_another_namespace_is_none(client: Client, namespace: str) -> None:
+async def test_an_owner_reference_to_another_namespace_is_ignored(
+    client: Client, namespace: str
+) -> None:
     owner = await client.create(CONFIG_MAPS, "default", {"metadata": {"name": f"o-{namespace}"}})
     reference = {"apiVersion": "v1", "kind": "ConfigMap", **owner["metadata"]}
     reference = {key: reference[key] for key in ("apiVersion", "kind", "name", "uid")}
@@ -138,14 +140,14 @@ async def test_an_owner_in_another_namespace_is_none(client: Client, namespace: 
     await client.delete(CONFIG_MAPS, "default", f"o-{namespace}")
 
 
-async def test_each_namespace_gets_the_authority(client: Client, namespace: str) -> None:
+async def test_each_namespace_gets_the_root_ca_config_map(client: Client, namespace: str) -> None:
     async with asyncio.timeout(10):
         while (found := await client.get(CONFIG_MAPS, namespace, "kube-root-ca.crt")) is None:
             await asyncio.sleep(0.05)
     assert found["data"]["ca.crt"].startswith("-----BEGIN CERTIFICATE-----")
 
 
-async def test_a_deleted_accounts_token_opens_nothing_more(
+async def test_a_token_of_a_deleted_account_is_refused(
     cluster: EmbeddedCluster, client: Client, namespace: str
 ) -> None:
     await client.create(ACCOUNTS, namespace, {"metadata": {"name": "w"}})
@@ -174,7 +176,9 @@ async def _list_pods(access: Access, **headers: str) -> tuple[int, Object]:
         return response.status, await response.json()
 
 
-async def test_who_may_impersonate_is_judged_as_the_other(cluster: EmbeddedCluster) -> None:
+async def test_an_impersonated_request_has_the_rights_of_the_other_user(
+    cluster: EmbeddedCluster,
+) -> None:
     admin = read_kubeconfig(cluster.kubeconfig())
     code, said = await _list_pods(admin, Impersonate_User="eve")
     assert (code, said["reason"]) == (403, "Forbidden")
@@ -197,7 +201,7 @@ async def test_a_collection_is_deleted_by_selector(client: Client, namespace: st
     assert await client.get(CONFIG_MAPS, namespace, "c")
 
 
-async def test_a_watch_may_begin_with_what_there_is_and_a_bookmark(
+async def test_a_watch_may_send_initial_events_and_a_bookmark(
     client: Client, namespace: str
 ) -> None:
     await client.create(SECRETS, namespace, {"metadata": {"name": "a"}})
@@ -214,9 +218,7 @@ async def test_a_watch_may_begin_with_what_there_is_and_a_bookmark(
     assert seen == ["ADDED", "BOOKMARK"]
 
 
-async def test_items_of_a_typed_list_do_not_say_what_they_are(
-    cluster: EmbeddedCluster, client: Client
-) -> None:
+async def test_items_of_a_typed_list_have_no_kind(cluster: EmbeddedCluster, client: Client) -> None:
     await client.create(PODS, "default", _pod(schedulingGates=[{"name": "e.com/wait"}]))
     _, listed = await _list_pods(read_kubeconfig(cluster.kubeconfig()))
     assert not {"kind", "apiVersion"} & listed["items"][0].keys()
@@ -234,25 +236,25 @@ async def test_items_of_a_typed_list_do_not_say_what_they_are(
         ("authentication.k8s.io/v1/tokenreviews", {"token": "x"}, "TokenReview"),
     ],
 )
-async def test_reviews_are_what_they_are_asked_for(
+async def test_access_reviews_return_the_requested_kind(
     client: Client, path: str, spec: Object, kind: str
 ) -> None:
     assert (await client.post(f"/apis/{path}", {"spec": spec}))["kind"] == kind
 
 
-async def test_a_review_that_there_is_not_is_no_other_one(client: Client) -> None:
+async def test_an_unknown_review_kind_is_refused(client: Client) -> None:
     path = "/apis/authorization.k8s.io/v1/localsubjectaccessreviews"
     assert (await _refusal(client.post(path, {}))).code == 404
 
 
-async def test_a_lease_that_is_missing_is_made_by_a_put(client: Client, namespace: str) -> None:
+async def test_a_put_creates_a_missing_lease(client: Client, namespace: str) -> None:
     lease = {"metadata": {"name": "l", "namespace": namespace}, "spec": {}}
     assert (await client.replace(LEASES, lease))["metadata"]["uid"]
     refusal = await _refusal(client.replace(CONFIG_MAPS, {**lease, "data": {}}))
     assert refusal.code in (400, 404)
 
 
-async def test_volumes_of_files_have_a_mode(client: Client, namespace: str) -> None:
+async def test_projected_files_have_a_mode(client: Client, namespace: str) -> None:
     volumes = [{"name": "a", "configMap": {"name": "a"}}, {"name": "b", "secret": {}}]
     gates = [{"name": "e.com/wait"}]
     made = await client.create(PODS, namespace, _pod(volumes=volumes, schedulingGates=gates))

@@ -38,7 +38,7 @@ def _asking(name: str, **resources: Any) -> Object:
     return job
 
 
-async def test_a_group_that_is_not_let_in_has_no_conditions_but_an_event(
+async def test_a_pod_group_that_is_not_admitted_has_an_event_and_no_condition(
     client: Client, namespace: str
 ) -> None:
     await client.create(JOBS, namespace, _asking("a", requests={"cpu": "9999"}))
@@ -48,7 +48,7 @@ async def test_a_group_that_is_not_let_in_has_no_conditions_but_an_event(
     assert (status["phase"], status.get("conditions") or []) == ("Pending", [])
 
 
-async def test_a_pod_that_fits_nowhere_says_so_and_so_does_its_job(
+async def test_an_unschedulable_pod_and_its_job_state_the_reason(
     client: Client, namespace: str
 ) -> None:
     job = make_job("a", "sleep 60")
@@ -65,7 +65,7 @@ async def test_a_pod_that_fits_nowhere_says_so_and_so_does_its_job(
     assert (condition["type"], condition["reason"]) == ("Unschedulable", "NotEnoughResources")
 
 
-async def test_what_a_quota_refuses_is_an_event_of_the_job_and_the_job_waits(
+async def test_a_quota_refusal_is_an_event_and_the_job_waits(
     client: Client, namespace: str
 ) -> None:
     quota = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": "1"}}}
@@ -83,9 +83,7 @@ async def test_what_a_quota_refuses_is_an_event_of_the_job_and_the_job_waits(
     assert (await _events(client, namespace, "Job"))["FailedCreate"]["count"] > 1
 
 
-async def test_a_job_that_volcano_cannot_read_ends_no_program(
-    client: Client, namespace: str
-) -> None:
+async def test_an_unreadable_job_does_not_stop_volcano(client: Client, namespace: str) -> None:
     odd: Object = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "odd"}}
     odd["metadata"]["labels"] = {"volcano.sh/job-name": "none"}
     odd["metadata"]["annotations"] = {"volcano.sh/job-version": "x"}

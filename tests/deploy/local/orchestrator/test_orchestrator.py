@@ -187,7 +187,7 @@ async def start(client: Client, app: str = "jupyterlab") -> str:
     return job
 
 
-async def test_a_link_carries_a_token_that_a_gateway_believes_in_its_fragment_only(
+async def test_a_link_carries_a_valid_token_only_in_its_fragment(
     client: Client, key: SigningKey, played: PlayedController
 ) -> None:
     await sign_in(client, "ada")
@@ -209,7 +209,7 @@ async def test_a_link_carries_a_token_that_a_gateway_believes_in_its_fragment_on
     assert played.sessions == [{"job": job, "rank": 0, "endpoint": "lab"}]
 
 
-async def test_a_form_is_sent_on_to_the_session(client: Client) -> None:
+async def test_a_form_post_redirects_to_the_session(client: Client) -> None:
     await sign_in(client, "ada")
     job = await start(client)
     answer = await client.post(f"/api/jobs/{job}/open", data={}, allow_redirects=False)
@@ -217,7 +217,7 @@ async def test_a_form_is_sent_on_to_the_session(client: Client) -> None:
     assert "/.fumarole/open#token=" in answer.headers["Location"]
 
 
-async def test_opened_again_a_job_has_the_same_session_and_another_token(
+async def test_reopening_a_job_keeps_the_session_with_a_new_token(
     client: Client, played: PlayedController
 ) -> None:
     await sign_in(client, "ada")
@@ -231,7 +231,7 @@ async def test_opened_again_a_job_has_the_same_session_and_another_token(
     assert urls[0].split("#")[0] == urls[1].split("#")[0]
 
 
-async def test_nobody_sees_opens_or_stops_the_jobs_of_others(client: Client) -> None:
+async def test_users_cannot_see_open_or_stop_jobs_of_others(client: Client) -> None:
     await sign_in(client, "ada")
     job = await start(client)
     await sign_in(client, "bob")
@@ -249,7 +249,7 @@ async def test_nobody_sees_opens_or_stops_the_jobs_of_others(client: Client) -> 
     assert unknown.status == 404
 
 
-async def test_who_is_given_a_job_opens_it_and_nothing_else_until_it_is_taken_back(
+async def test_a_shared_job_can_be_opened_until_the_share_is_revoked(
     client: Client, played: PlayedController
 ) -> None:
     await sign_in(client, "ada")
@@ -325,12 +325,12 @@ async def test_an_owner_attaches_opens_and_removes_a_tool(
     assert not played.tools
 
 
-async def test_who_is_signed_out_gets_nothing(client: Client) -> None:
+async def test_a_signed_out_user_gets_401(client: Client) -> None:
     for call in (client.get("/api/jobs"), client.post("/api/jobs", json={"app": "shell"})):
         assert (await call).status == 401
 
 
-async def test_other_pages_cannot_act_for_a_user(client: Client, played: PlayedController) -> None:
+async def test_cross_site_requests_are_refused(client: Client, played: PlayedController) -> None:
     await sign_in(client, "ada")
     for origin in ("http://evil.localhost:8488", "null"):
         answer = await client.post("/api/jobs", json={"app": "shell"}, headers={"Origin": origin})
@@ -346,7 +346,7 @@ async def test_bad_input_is_a_400(client: Client, body: bytes) -> None:
     assert answer.status == 400
 
 
-async def test_the_controller_is_called_with_a_token_for_it(
+async def test_the_controller_is_called_with_a_service_token(
     client: Client, key: SigningKey, played: PlayedController
 ) -> None:
     await sign_in(client, "ada")
@@ -357,7 +357,7 @@ async def test_the_controller_is_called_with_a_token_for_it(
         verify_service_token(token, keys=keys, issuer=ISSUER, now=time.time())
 
 
-async def test_the_page_allows_itself_nothing_inline(client: Client) -> None:
+async def test_the_page_policy_allows_no_inline_code(client: Client) -> None:
     for path in ("/", "/page.js", "/page.css"):
         answer = await client.get(path)
         policy = answer.headers["Content-Security-Policy"]
@@ -366,7 +366,7 @@ async def test_the_page_allows_itself_nothing_inline(client: Client) -> None:
     assert "<script>" not in await (await client.get("/")).text()
 
 
-def test_the_key_is_made_once_and_only_its_owner_reads_it(tmp_path: Path) -> None:
+def test_the_key_is_created_once_and_readable_only_by_its_owner(tmp_path: Path) -> None:
     first, second = ensure_key(tmp_path), ensure_key(tmp_path)
     assert first.kid == second.kid
     (path,) = tmp_path.iterdir()

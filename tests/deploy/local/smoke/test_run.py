@@ -26,7 +26,7 @@ async def smoke(site: Site, seconds: float = APP_SECONDS) -> tuple[bool, dict[st
     return good, {line.split()[1]: line for line in lines}
 
 
-async def test_three_apps_that_work_are_three_good_lines_with_two_times_each(site: Site) -> None:
+async def test_three_working_apps_are_reported_with_two_durations_each(site: Site) -> None:
     good, lines = await smoke(site)
     assert good, lines
     assert set(lines) == {"web", "terminal", "vnc"}
@@ -55,7 +55,7 @@ SPOILED = [
 
 
 @pytest.mark.parametrize(("kind", "spoiled", "why"), SPOILED)
-async def test_one_app_that_does_not_work_fails_the_run(
+async def test_one_failing_app_fails_the_run(
     site: Site,
     kind: str,
     spoiled: dict[str, object],
@@ -75,7 +75,7 @@ async def test_one_app_that_does_not_work_fails_the_run(
     assert len(site.stopped) == 3, "what was started is stopped all the same"
 
 
-async def test_what_does_not_work_is_explained_while_its_job_is_there(site: Site) -> None:
+async def test_a_failing_app_is_explained_while_its_job_exists(site: Site) -> None:
     site.answer = b"bash: syntax error\r\n"
     asked: list[str] = []
 
@@ -92,21 +92,21 @@ async def test_what_does_not_work_is_explained_while_its_job_is_there(site: Site
     assert len(site.stopped) == 3
 
 
-async def test_a_line_that_only_contains_42_is_no_answer(site: Site) -> None:
+async def test_a_line_that_contains_42_is_not_the_result(site: Site) -> None:
     site.answer = b"user@42 $ echo\r\n142\r\n 42 x\r\n"
     good, lines = await smoke(site, seconds=1.0)
     assert not good
     assert "not done after" in lines["terminal"]
 
 
-async def test_a_job_that_is_over_fails_the_run(site: Site) -> None:
+async def test_an_ended_job_fails_the_run(site: Site) -> None:
     site.state = "FAILURE"
     good, lines = await smoke(site)
     assert not good
     assert all("the job is over: FAILURE, why" in line for line in lines.values())
 
 
-async def test_a_session_that_is_published_a_moment_later_is_waited_for(site: Site) -> None:
+async def test_a_late_published_session_is_awaited(site: Site) -> None:
     site.refuse_opening = [404, 503, 404]
     good, lines = await smoke(site)
     assert good, lines
@@ -120,14 +120,14 @@ async def test_a_refused_link_fails_the_run(site: Site, status: int) -> None:
     assert all(f"opening was answered {status}" in line for line in lines.values())
 
 
-async def test_a_token_that_a_server_would_see_fails_the_run(site: Site) -> None:
+async def test_a_token_visible_to_a_server_fails_the_run(site: Site) -> None:
     site.token_in_query = True
     good, lines = await smoke(site)
     assert not good
     assert all("fragment" in line and "secret" not in line for line in lines.values())
 
 
-async def test_no_orchestrator_is_one_line(unused_tcp_port: int) -> None:
+async def test_a_missing_orchestrator_is_reported_in_one_line(unused_tcp_port: int) -> None:
     lines: list[str] = []
     assert not await run_smoke(f"http://127.0.0.1:{unused_tcp_port}", lines.append)
     assert len(lines) == 1
@@ -142,7 +142,7 @@ def test_a_link_is_read_and_shows_no_token() -> None:
         Link.read("http://a.localhost:1/.fumarole/open?token=x.y.z")
 
 
-async def test_names_below_localhost_are_this_machine() -> None:
+async def test_names_below_localhost_resolve_to_loopback() -> None:
     names = LocalNames()
     assert [a["host"] for a in await names.resolve("x.localhost", 80)] == ["127.0.0.1"]
     assert [a["host"] for a in await names.resolve("localhost", 80)] == ["127.0.0.1"]

@@ -25,14 +25,14 @@ def make_pod() -> dict[str, Any]:
     }
 
 
-def test_a_grace_period_ends_that_long_after_it_was_asked_for() -> None:
+def test_a_grace_period_starts_with_the_deletion_request() -> None:
     deletion = delete(make_pod(), None)
     assert not deletion.gone
     assert deletion.value["metadata"]["deletionTimestamp"] == "2026-01-01T12:00:30Z"
     assert deletion.value["metadata"]["deletionGracePeriodSeconds"] == 30
 
 
-def test_a_pod_that_is_gone_says_when_that_was_first_asked_for() -> None:
+def test_a_deleted_pod_keeps_its_first_deletion_timestamp() -> None:
     by_force = delete(make_pod(), 0, after=5)
     ended = delete(delete(make_pod(), None).value, 0, after=20)
     for deletion, at in ((by_force, "12:00:05"), (ended, "12:00:00")):
@@ -41,7 +41,7 @@ def test_a_pod_that_is_gone_says_when_that_was_first_asked_for() -> None:
         assert deletion.value["metadata"]["deletionGracePeriodSeconds"] == 0
 
 
-def test_a_grace_period_is_cut_and_never_made_longer() -> None:
+def test_a_grace_period_can_only_be_shortened() -> None:
     asked = delete(make_pod(), 10).value
     assert delete(asked, 20, after=1).value["metadata"]["deletionGracePeriodSeconds"] == 10
     cut = delete(asked, 2, after=1).value["metadata"]

@@ -18,7 +18,7 @@ def _stored(*names: str) -> list[Stored]:
     ]
 
 
-def test_pages_lead_on_and_the_last_one_does_not() -> None:
+def test_every_page_but_the_last_has_a_continue_token() -> None:
     items = _stored("a", "b", "c")
     first, metadata = Page.of(7).cut(items, "2")
     assert [item.place[1] for item in first] == ["a", "b"]
@@ -31,13 +31,13 @@ def test_pages_lead_on_and_the_last_one_does_not() -> None:
 
 
 @pytest.mark.parametrize("limit", ["", "0", "-1"])
-def test_without_a_limit_all_is_one_page(limit: str) -> None:
+def test_without_limit_a_list_is_one_page(limit: str) -> None:
     page, metadata = Page.of(7).cut(_stored("a", "b"), limit)
     assert len(page) == 2
     assert "continue" not in metadata
 
 
-def test_an_expired_page_leads_on_with_what_is_there_by_then() -> None:
+def test_an_expired_continue_token_continues_with_the_current_state() -> None:
     error = Page.of(2, ("n", "a")).expired()
     assert (error.code, error.status["reason"]) == (410, "Expired")
     page = Page.asked({"continue": error.status["metadata"]["continue"]}, "n", current=50)
@@ -52,7 +52,7 @@ def test_an_expired_page_leads_on_with_what_is_there_by_then() -> None:
         ({"resourceVersion": "1000"}, 504),
     ],
 )
-def test_revisions_and_tokens_that_are_none(query: dict[str, str], code: int) -> None:
+def test_malformed_versions_and_tokens_are_refused(query: dict[str, str], code: int) -> None:
     with pytest.raises(ApiError) as caught:
         Page.asked(query, "n", current=50)
     assert caught.value.code == code
@@ -69,7 +69,9 @@ def test_revisions_and_tokens_that_are_none(query: dict[str, str], code: int) ->
         ({"resourceVersionMatch": "Exact", "resourceVersion": "5"}, True, 422),
     ],
 )
-def test_options_that_do_not_go_together(query: dict[str, str], watch: bool, code: int) -> None:
+def test_conflicting_list_options_are_refused(
+    query: dict[str, str], watch: bool, code: int
+) -> None:
     with pytest.raises(ApiError) as caught:
         check_options(query, watch=watch)
     assert caught.value.code == code
@@ -86,20 +88,20 @@ def test_options_that_do_not_go_together(query: dict[str, str], watch: bool, cod
         ({"dryRun": "All"}, 422),
     ],
 )
-def test_delete_options_that_cannot_be(body: dict[str, object], code: int) -> None:
+def test_invalid_delete_options_are_refused(body: dict[str, object], code: int) -> None:
     with pytest.raises(ApiError) as caught:
         delete_wish({}, body)
     assert caught.value.code == code
 
 
-def test_the_body_of_a_delete_comes_before_its_query() -> None:
+def test_the_body_of_a_delete_overrides_its_query() -> None:
     query = {"dryRun": "All", "gracePeriodSeconds": "5", "propagationPolicy": "Orphan"}
     wish = delete_wish(query, {"gracePeriodSeconds": 1, "kind": "DeleteOptions"})
     assert (wish["dryRun"], wish["gracePeriodSeconds"]) == (["All"], 1)
     assert wish["propagationPolicy"] == "Orphan"
 
 
-def test_unknown_ways_of_validating_are_refused() -> None:
+def test_unknown_field_validation_modes_are_refused() -> None:
     with pytest.raises(ApiError) as caught:
         write_options({"fieldValidation": "Bad"}, "CreateOptions")
     assert caught.value.status["details"]["kind"] == "CreateOptions"

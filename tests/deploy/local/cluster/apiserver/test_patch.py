@@ -32,7 +32,7 @@ OBJECTS = st.dictionaries(st.text(max_size=2), VALUES, max_size=3)
         ({"a": "text"}, {"a": {"b": None, "c": 1}}, {"a": {"c": 1}}),
     ],
 )
-def test_merge_patch_as_rfc_7386_has_it(before: Any, patch: Any, after: Any) -> None:
+def test_merge_patch_follows_rfc_7386(before: Any, patch: Any, after: Any) -> None:
     assert patched(MERGE, before, patch) == after
 
 
@@ -50,7 +50,7 @@ def test_merge_patch_as_rfc_7386_has_it(before: Any, patch: Any, after: Any) -> 
         ({"a": 1}, [{"op": "replace", "path": "/b", "value": 9}], {"a": 1, "b": 9}),
     ],
 )
-def test_json_patch_as_rfc_6902_has_it(before: Any, patch: Any, after: Any) -> None:
+def test_json_patch_follows_rfc_6902(before: Any, patch: Any, after: Any) -> None:
     assert patched(JSON, before, patch) == after
 
 
@@ -81,14 +81,14 @@ def test_a_json_patch_that_does_not_apply_is_422(operation: Any) -> None:
         ("application/strategic-merge-patch+json", {}, 415),
     ],
 )
-def test_what_is_no_such_patch_is_refused(kind: str, patch: Any, code: int) -> None:
+def test_a_malformed_patch_is_refused(kind: str, patch: Any, code: int) -> None:
     with pytest.raises(ApiError) as caught:
         patched(kind, {"a": 1}, patch)
     assert caught.value.code == code
 
 
 @given(OBJECTS, OBJECTS)
-def test_a_merge_patch_applied_twice_is_applied_once(value: Any, patch: Any) -> None:
+def test_a_merge_patch_is_idempotent(value: Any, patch: Any) -> None:
     once = patched(MERGE, value, patch)
     assert patched(MERGE, once, patch) == once
 
@@ -155,11 +155,11 @@ CONTAINERS = {"containers": [{"name": "a", "image": "1"}, {"name": "b", "image":
         ({"a": {"b": 1}}, {"a": {"$patch": "delete"}}, {}),
     ],
 )
-def test_strategic_patch_merges_named_things(before: Any, patch: Any, after: Any) -> None:
+def test_strategic_merge_patch_merges_lists_by_key(before: Any, patch: Any, after: Any) -> None:
     assert patched(STRATEGIC, before, patch, named_lists=True) == after
 
 
-def test_strategic_patch_needs_names_and_a_kind_whose_lists_are_known() -> None:
+def test_strategic_merge_patch_needs_merge_keys_of_a_built_in_kind() -> None:
     with pytest.raises(ApiError) as nameless:
         patched(STRATEGIC, CONTAINERS, {"containers": [{"image": "2"}]}, named_lists=True)
     assert nameless.value.code == 400

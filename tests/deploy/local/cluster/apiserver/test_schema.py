@@ -55,7 +55,7 @@ def test_a_violation_names_its_field(value: Any, field: str) -> None:
     assert [problem.field for problem in violations(SCHEMA, value)] == [field]
 
 
-def test_what_fits_has_no_violation() -> None:
+def test_a_valid_object_has_no_violation() -> None:
     value = {"name": "a", "count": 3, "amount": "2Gi", "items": [{}], "maybe": None}
     assert list(violations(SCHEMA, value)) == []
 
@@ -80,7 +80,7 @@ def test_unknown_fields_are_named_and_dropped() -> None:
     }
 
 
-def test_defaults_stand_for_what_is_left_out_or_null() -> None:
+def test_defaults_replace_omitted_and_null_values() -> None:
     value: dict[str, Any] = {"name": "a"}
     fill_defaults(SCHEMA, value)
     assert value["count"] == 1
@@ -89,7 +89,7 @@ def test_defaults_stand_for_what_is_left_out_or_null() -> None:
     assert (value["count"], value["maybe"]) == (1, None)
 
 
-def test_the_table_of_models_is_the_librarys() -> None:
+def test_the_model_table_matches_the_client_library() -> None:
     """Fails when `kubernetes_asyncio` is raised: run ``make_models`` then."""
     assert json.loads(PATH.read_text()) == make_models()
 

@@ -34,7 +34,7 @@ POD = {
         ("none in (1)", False),
     ],
 )
-def test_labels(labels: str, selected: bool) -> None:
+def test_label_selectors_are_parsed_and_matched(labels: str, selected: bool) -> None:
     assert make_selector(labels, "")(POD) is selected
 
 
@@ -47,7 +47,7 @@ def test_labels(labels: str, selected: bool) -> None:
         ("spec.nodeName!=", True),
     ],
 )
-def test_fields(fields: str, selected: bool) -> None:
+def test_field_selectors_are_parsed_and_matched(fields: str, selected: bool) -> None:
     assert make_selector("", fields)(POD) is selected
 
 
@@ -55,7 +55,7 @@ def test_fields(fields: str, selected: bool) -> None:
     ("labels", "fields"),
     [("a in b", ""), ("a=b=c", ""), (",", ""), ("a,,b", ""), ("", "spec.image=x"), ("", "name")],
 )
-def test_what_cannot_be_parsed_is_a_bad_request(labels: str, fields: str) -> None:
+def test_a_malformed_selector_is_a_bad_request(labels: str, fields: str) -> None:
     with pytest.raises(ApiError) as caught:
         make_selector(labels, fields)
     assert caught.value.code == 400

@@ -43,7 +43,7 @@ def test_a_write_raises_the_revision_and_leaves_the_old_state_alone() -> None:
     assert before.copy() is not before.value
 
 
-async def test_a_watch_tells_what_was_missed_and_what_comes() -> None:
+async def test_a_watch_sends_missed_and_later_events() -> None:
     store = Store()
     since = _put(store, "a")
     _put(store, "b")
@@ -51,7 +51,7 @@ async def test_a_watch_tells_what_was_missed_and_what_comes() -> None:
     assert await _seen(store, since) == [("ADDED", "b"), ("ADDED", "c")]
 
 
-async def test_no_bookmark_is_ahead_of_a_change_that_is_not_told() -> None:
+async def test_no_bookmark_precedes_an_unsent_change() -> None:
     store, loop = Store(), asyncio.get_running_loop()
     told = _put(store, "a")
     # The watch times out and an object changes within one turn of the loop.
@@ -75,7 +75,7 @@ async def test_entering_and_leaving_a_selector_are_added_and_deleted() -> None:
     assert await _seen(store, since, "shown=yes") == expected
 
 
-def test_a_list_of_a_revision_shows_what_there_was() -> None:
+def test_a_list_at_a_revision_shows_that_state() -> None:
     store = Store()
     for name in "abc":
         _put(store, name, kept="yes")
@@ -96,7 +96,7 @@ def test_a_list_of_a_revision_shows_what_there_was() -> None:
     assert names(then) is None
 
 
-async def test_what_was_forgotten_is_expired() -> None:
+async def test_a_compacted_revision_is_expired() -> None:
     store = Store()
     since = _put(store, "a")
     _put(store, "b")
@@ -107,7 +107,7 @@ async def test_what_was_forgotten_is_expired() -> None:
     assert await _seen(store, store.revision) == []
 
 
-def test_history_has_an_end_and_knows_it() -> None:
+def test_the_history_is_bounded_and_knows_its_start() -> None:
     store = Store()
     since = store.revision
     for number in range(HISTORY + 1):
@@ -122,7 +122,7 @@ async def test_a_revision_of_the_future_is_waited_for() -> None:
     assert await _seen(store, store.revision + 1000) == []
 
 
-def test_labels_lead_to_their_objects_and_to_nothing_else() -> None:
+def test_the_label_index_returns_exactly_the_labelled_objects() -> None:
     store = Store()
 
     def named(namespace: str = "n", **labels: str) -> list[str]:
@@ -151,5 +151,5 @@ def test_labels_lead_to_their_objects_and_to_nothing_else() -> None:
         ("a=", {}),
     ],
 )
-def test_only_plain_equality_is_looked_up(selector: str, labels: dict[str, str]) -> None:
+def test_only_equality_selectors_use_the_index(selector: str, labels: dict[str, str]) -> None:
     assert equal_labels(selector) == labels

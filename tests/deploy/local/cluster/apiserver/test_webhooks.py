@@ -77,7 +77,7 @@ async def create(registry: Registry, *, dry_run: bool) -> None:
 
 
 @pytest.mark.parametrize("side_effects", ["None", "NoneOnDryRun"])
-async def test_a_webhook_is_told_that_it_is_only_tried(
+async def test_a_webhook_receives_the_dry_run_flag(
     registry: Registry, hook: Hook, side_effects: str
 ) -> None:
     hook.configure(side_effects)
@@ -88,7 +88,7 @@ async def test_a_webhook_is_told_that_it_is_only_tried(
 
 
 @pytest.mark.parametrize("side_effects", ["Some", "Unknown", None])
-async def test_a_webhook_that_would_do_something_is_not_asked(
+async def test_a_webhook_with_side_effects_is_not_called_in_a_dry_run(
     registry: Registry, hook: Hook, side_effects: str | None
 ) -> None:
     hook.configure(side_effects)

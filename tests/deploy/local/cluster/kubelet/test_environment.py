@@ -54,11 +54,11 @@ def lookup(kind: str, name: str) -> Mapping[str, str] | None:
         ("$()", "$()"),
     ],
 )
-def test_references_are_expanded_as_kubernetes_does(text: str, expanded: str) -> None:
+def test_variable_references_are_expanded_as_in_kubernetes(text: str, expanded: str) -> None:
     assert expand(text, {"A": "1"}) == expanded
 
 
-def test_variables_see_those_before_them_only() -> None:
+def test_variables_expand_only_earlier_variables() -> None:
     env = [
         {"name": "A", "value": "$(B)"},
         {"name": "B", "value": "2"},
@@ -67,7 +67,7 @@ def test_variables_see_those_before_them_only() -> None:
     assert make_environment({"env": env}, POD, lookup) == {"A": "$(B)", "B": "2", "C": "2"}
 
 
-def test_values_come_from_everywhere() -> None:
+def test_values_come_from_every_documented_source() -> None:
     env = [
         {"name": "A", "valueFrom": {"configMapKeyRef": {"name": "c", "key": "k"}}},
         {"name": "B", "valueFrom": {"secretKeyRef": {"name": "s", "key": "p"}}},
@@ -90,7 +90,7 @@ def test_values_come_from_everywhere() -> None:
         {"fieldRef": {"fieldPath": "spec.nothing"}},
     ],
 )
-def test_what_is_missing_is_waited_for_unless_optional(source: dict[str, Any]) -> None:
+def test_a_missing_reference_blocks_the_start_unless_optional(source: dict[str, Any]) -> None:
     container = {"env": [{"name": "A", "valueFrom": source}]}
     with pytest.raises(LookupError):
         make_environment(container, POD, lookup)
@@ -99,7 +99,7 @@ def test_what_is_missing_is_waited_for_unless_optional(source: dict[str, Any]) -
         assert make_environment(container, POD, lookup) == {}
 
 
-def test_command_and_args_replace_what_the_image_says() -> None:
+def test_command_and_args_override_the_image() -> None:
     def made(**container: Any) -> list[str]:
         return make_command(container, ("run",), ("default",), {"A": "1"})
 
@@ -109,7 +109,7 @@ def test_command_and_args_replace_what_the_image_says() -> None:
     assert made(command=["c"], args=["$(A)"]) == ["c", "1"]
 
 
-def test_fields_of_the_pod() -> None:
+def test_pod_fields_are_available_by_downward_api() -> None:
     assert field_value(POD, "metadata.labels") == 'x="1"'
     assert field_value(POD, "metadata.annotations") == 'q="say \\"hi\\"\\n"'
     assert field_value(POD, "metadata.labels['x']") == "1"
@@ -123,7 +123,7 @@ def test_resources_are_rounded_up_to_their_divisor() -> None:
     assert resource_value({"resource": "limits.cpu", "divisor": "1m"}, POD, container) == "1500"
 
 
-def test_quantities() -> None:
+def test_quantities_are_parsed_as_in_kubernetes() -> None:
     assert [quantity(t) for t in ("1", "500m", "2Ki", "1e3", "0.5G")] == [1, 0.5, 2048, 1000, 5e8]
     with pytest.raises(ValueError, match="not a quantity"):
         quantity("many")

@@ -11,7 +11,7 @@ from deploy.local.cluster.kubelet.logs import Log
 LINES = 250_000
 
 
-async def test_who_follows_a_log_goes_on_where_it_was_after_a_rotation(tmp_path: Path) -> None:
+async def test_a_followed_log_continues_after_a_rotation(tmp_path: Path) -> None:
     log = Log(tmp_path / "0.log")
     writing, collecting = log.write_fd()
     parts: list[bytes] = []

@@ -66,11 +66,11 @@ PODS = [
         ("n", None),
     ],
 )
-def test_a_name_has_addresses(name: str, addresses: list[str] | None) -> None:
+def test_a_name_resolves_to_its_addresses(name: str, addresses: list[str] | None) -> None:
     assert addresses_of(f"{name}.svc.cluster.local.", SERVICES, PODS) == addresses
 
 
-def test_names_of_elsewhere_are_not_known() -> None:
+def test_external_names_are_not_resolved() -> None:
     assert addresses_of("example.com", SERVICES, PODS) is None
 
 
@@ -88,7 +88,7 @@ def _query(name: str, kind: int = 1) -> bytes:
         (None, 1, 3, []),
     ],
 )
-def test_an_answer_repeats_the_question(
+def test_a_dns_response_repeats_the_question(
     found: list[str] | None, kind: int, code: int, records: list[bytes]
 ) -> None:
     asked = []
@@ -110,12 +110,12 @@ def test_an_answer_repeats_the_question(
 
 
 @given(st.binary(max_size=80))
-def test_no_packet_disturbs_the_name_server(query: bytes) -> None:
+def test_malformed_packets_do_not_stop_the_name_server(query: bytes) -> None:
     said = answer(query, lambda name: ["127.64.0.2"])
     assert said is None or said[:2] == query[:2]
 
 
-def test_a_service_leads_to_its_ready_pods() -> None:
+def test_a_service_resolves_to_its_ready_pods() -> None:
     assert backends(SERVICES, PODS) == {("127.128.1.1", 80): [("127.64.0.2", 8000)]}
     ended = pod("127.64.0.9")
     ended["status"]["phase"] = "Succeeded"
@@ -124,7 +124,7 @@ def test_a_service_leads_to_its_ready_pods() -> None:
     assert target_port({"port": 80}, PODS[0]) == 80
 
 
-def test_a_packet_says_what_it_tries() -> None:
+def test_a_packet_is_read_as_connection_attempt() -> None:
     ends = bytes([127, 64, 0, 2, 127, 64, 0, 3])
     head = bytes([0x45, 0, 0, 0, 0, 0, 0, 0, 64, 6, 0, 0]) + ends
     tcp = struct.pack("!HH", 40000, 8000)
@@ -136,7 +136,7 @@ def test_a_packet_says_what_it_tries() -> None:
     assert read_attempt(head).port == 0
 
 
-def test_netlink_messages_are_read_as_they_are_written() -> None:
+def test_netlink_messages_round_trip() -> None:
     body = attribute(3, b"eth0\0") + nested(18, attribute(1, b"veth"))
     both = message(16, 5, body) + message(17, 5, b"")
     assert [kind for kind, _ in split(both)] == [16, 17]

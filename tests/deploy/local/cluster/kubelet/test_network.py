@@ -111,9 +111,7 @@ _COUNT = (
 )
 
 
-async def test_an_app_is_probed_until_it_answers_and_then_left_alone(
-    client: Client, namespace: str
-) -> None:
+async def test_an_app_is_probed_until_it_is_ready(client: Client, namespace: str) -> None:
     made = await container_of(interactive={"lab": {"kind": "web", "port": 8888}})
     probes = {name: probe for name, probe in made.items() if name.endswith("Probe")}
     command = ["python", "-u", "-c", _COUNT]
@@ -130,7 +128,7 @@ async def test_a_headless_service_names_its_pods(client: Client, namespace: str)
     assert "Name or service not known" in said[3]
 
 
-async def test_a_pod_knows_itself_by_its_name(client: Client, namespace: str) -> None:
+async def test_a_pod_resolves_its_own_name(client: Client, namespace: str) -> None:
     script = "getent hosts self; hostname"
     pod = make_pod("self", ["sh", "-c", script], hostname="self", subdomain="gang")
     lines = (await output(client, namespace, pod)).splitlines()
@@ -158,7 +156,7 @@ async def test_a_service_has_an_address_for_its_ready_pods(client: Client, names
     assert "refused" in said[3]
 
 
-async def test_a_service_leads_from_this_machine_to_its_ready_pods_alone(
+async def test_a_service_address_reaches_only_ready_pods_from_the_host(
     client: Client, namespace: str
 ) -> None:
     ports = [{"port": 8080, "targetPort": "web"}]
@@ -189,7 +187,7 @@ async def said_at(address: str) -> bool:
 
 
 @pytest.mark.usefixtures("filtered")
-async def test_a_policy_admits_whom_it_names(client: Client, namespace: str) -> None:
+async def test_a_network_policy_admits_only_selected_pods(client: Client, namespace: str) -> None:
     address = await serve(client, namespace, "server")
     await client.create(SERVICES, namespace, make_service("web", "server"))
     await client.create(
@@ -223,9 +221,7 @@ _QUERY = (
 
 
 @pytest.mark.usefixtures("filtered")
-async def test_what_may_send_nothing_cannot_even_ask_for_names(
-    client: Client, namespace: str
-) -> None:
+async def test_a_pod_without_egress_cannot_resolve_names(client: Client, namespace: str) -> None:
     address = await serve(client, namespace, "server")
     policy = {
         "metadata": {"name": "quiet"},

@@ -36,7 +36,7 @@ def test_an_image_is_found_without_registry_and_tag(name: str, known: bool) -> N
     assert (find_image(name) is not None) == known
 
 
-def test_every_image_starts_something_in_a_folder_of_its_own() -> None:
+def test_every_image_starts_a_program_in_its_own_folder() -> None:
     for image in IMAGES.values():
         assert image.entrypoint or image.command
         assert image.working_dir.startswith("/")
@@ -52,7 +52,7 @@ LISTENERS = """\
 """
 
 
-def test_only_sockets_that_would_answer_at_the_address_count() -> None:
+def test_only_sockets_listening_at_the_pod_address_count() -> None:
     assert parse_listeners(LISTENERS, "127.64.0.2") == {8888, 80}
     six = LISTENERS.replace("00000000:22B8", "0" * 32 + ":22B8")
     assert parse_listeners(six, "127.64.0.3") == {8888}
@@ -91,14 +91,14 @@ def test_listening_sockets_are_found_and_lost_again(by: str) -> None:
     assert found.ports("127.0.0.9") == set()
 
 
-def test_a_verdict_needs_outcomes_in_a_row() -> None:
+def test_a_probe_result_needs_consecutive_outcomes() -> None:
     verdict = Verdict(success_threshold=2, failure_threshold=3)
     outcomes = [True, True, False, False, True, False, False, False]
     expected = [None, True, None, None, None, None, None, False]
     assert [verdict.take(outcome) for outcome in outcomes] == expected
 
 
-def test_addresses_are_in_the_network_and_not_given_twice() -> None:
+def test_addresses_are_in_the_network_and_unique() -> None:
     for seed in range(4):
         addresses = Addresses(random.Random(seed))
         taken = [addresses.take() for _ in range(300)]
@@ -155,7 +155,9 @@ DONE, BROKEN = terminated(0, "then", "now", "id"), terminated(1, "then", "now", 
         ("Never", [DONE], [RUNNING], "Running"),
     ],
 )
-def test_phases(policy: str, inits: list[Any], mains: list[Any], phase: str) -> None:
+def test_pod_phases_follow_container_states(
+    policy: str, inits: list[Any], mains: list[Any], phase: str
+) -> None:
     pod = {"spec": {"restartPolicy": policy}}
     made = [[_container(state) for state in states] for states in (inits, mains)]
     assert make_phase(pod, *made) == phase
@@ -177,7 +179,7 @@ def test_a_condition_keeps_its_time_until_it_changes() -> None:
     assert times["Ready"] == "t2"
 
 
-def test_a_parent_is_mounted_before_what_lies_in_it() -> None:
+def test_a_parent_is_mounted_before_its_subfolders() -> None:
     container = {
         "volumeMounts": [
             {"name": "v", "mountPath": "/work/deep/er/"},

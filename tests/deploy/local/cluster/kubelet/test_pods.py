@@ -83,7 +83,7 @@ async def test_a_pod_has_a_root_of_its_own_and_no_rights(client: Client, namespa
     assert "cannot access" in lines[5]
 
 
-async def test_its_first_process_is_the_only_one_it_sees(client: Client, namespace: str) -> None:
+async def test_a_pod_sees_only_its_own_processes(client: Client, namespace: str) -> None:
     said = await output(client, namespace, make_pod("a", ["sh", "-c", "ls -d /proc/[0-9]*"]))
     # The shell, which may have become `ls`; no other process of the machine or the kubelet.
     assert said.split()[0] == "/proc/1"
@@ -105,7 +105,7 @@ async def test_two_pods_listen_on_one_port_at_addresses_of_their_own(
     assert len(addresses) == 2
 
 
-async def test_what_listens_at_localhost_only_is_not_reached(
+async def test_a_localhost_listener_is_not_reachable_from_outside(
     client: Client, namespace: str
 ) -> None:
     command = [*SERVER, "--bind", "127.0.0.1", "8000"]
@@ -118,7 +118,7 @@ async def test_what_listens_at_localhost_only_is_not_reached(
         await asyncio.open_connection(inner, 8000)
 
 
-async def test_bytes_cross_both_ways_and_half_closing_does(client: Client, namespace: str) -> None:
+async def test_bytes_and_half_closes_are_relayed_both_ways(client: Client, namespace: str) -> None:
     script = (
         "import socket; s = socket.create_server(('', 7000)); c, _ = s.accept()\n"
         "total = b''\n"
@@ -145,9 +145,7 @@ async def connected(address: str, port: int) -> tuple[asyncio.StreamReader, asyn
             await asyncio.sleep(0.05)
 
 
-async def test_shared_memory_has_the_size_that_was_asked_for(
-    client: Client, namespace: str
-) -> None:
+async def test_shared_memory_has_the_requested_size(client: Client, namespace: str) -> None:
     volumes = [{"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "32Mi"}}]
     mounts = {"volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}]}
     script = "df --output=size -B1 /dev/shm | tail -1; head -c 40000000 /dev/zero > /dev/shm/x"
@@ -213,7 +211,7 @@ async def test_volumes_of_every_kind_are_there(client: Client, namespace: str) -
     assert await output(client, namespace, again) == "kept\n"
 
 
-async def test_the_environment_is_expanded_and_taken_from_everywhere(
+async def test_the_environment_is_expanded_from_every_source(
     client: Client, namespace: str
 ) -> None:
     await client.create(CONFIG_MAPS, namespace, {"metadata": {"name": "c"}, "data": {"K": "v"}})
@@ -284,7 +282,7 @@ async def test_containers_of_a_pod_share_its_network(client: Client, namespace: 
     assert statuses[0]["state"]["terminated"]["exitCode"] == 0
 
 
-async def test_a_missing_config_map_is_waited_for(client: Client, namespace: str) -> None:
+async def test_a_pod_waits_for_a_missing_config_map(client: Client, namespace: str) -> None:
     volumes = [{"name": "c", "configMap": {"name": "late"}}]
     mounts = {"volumeMounts": [{"name": "c", "mountPath": "/c"}]}
     pod = make_pod("a", ["cat", "/c/k"], volumes=volumes, container=mounts)
@@ -297,7 +295,7 @@ async def test_a_missing_config_map_is_waited_for(client: Client, namespace: str
     await until(client, namespace, "a", "Succeeded")
 
 
-async def test_a_user_is_who_the_security_context_says(client: Client, namespace: str) -> None:
+async def test_the_user_follows_the_security_context(client: Client, namespace: str) -> None:
     context: dict[str, Any] = {"securityContext": {"runAsUser": 4321, "runAsNonRoot": True}}
     assert await output(client, namespace, make_pod("a", ["id", "-u"], **context)) == "4321\n"
     root: dict[str, Any] = {"securityContext": {"runAsUser": 0, "runAsNonRoot": True}}
@@ -313,9 +311,7 @@ async def test_a_user_is_who_the_security_context_says(client: Client, namespace
             await asyncio.sleep(0.05)
 
 
-async def test_a_command_that_is_not_there_fails_with_its_name(
-    client: Client, namespace: str
-) -> None:
+async def test_a_missing_command_fails_with_its_name(client: Client, namespace: str) -> None:
     await client.create(PODS, namespace, make_pod("a", ["no-such-program"]))
     failed = await until(client, namespace, "a", "Failed")
     state = failed["status"]["containerStatuses"][0]["state"]["terminated"]

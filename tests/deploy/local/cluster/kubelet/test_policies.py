@@ -71,7 +71,9 @@ TEAM_B: Object = {"namespaceSelector": {"matchLabels": {"team": "b"}}}
         ([policy("b", **IN)], pod("b"), False),
     ],
 )
-def test_who_may_reach_b(policies: list[Object], source: Object | None, expected: bool) -> None:
+def test_a_network_policy_decides_which_pods_may_connect(
+    policies: list[Object], source: Object | None, expected: bool
+) -> None:
     allowed = allows(policies, NAMESPACES, source, pod("b"), protocol="TCP", port=80)
     assert allowed == expected
 
@@ -91,7 +93,9 @@ def test_who_may_reach_b(policies: list[Object], source: Object | None, expected
         ([{"port": 1}, {"port": 2}], "TCP", 2, True),
     ],
 )
-def test_which_ports(ports: list[Object], protocol: str, port: int, expected: bool) -> None:
+def test_a_network_policy_decides_which_ports_are_open(
+    ports: list[Object], protocol: str, port: int, expected: bool
+) -> None:
     rules = [policy("b", ingress=[{"ports": ports}])]
     target = pod("b", web=8000)
     assert allows(rules, {}, pod("a"), target, protocol=protocol, port=port) == expected
@@ -108,5 +112,5 @@ def test_which_ports(ports: list[Object], protocol: str, port: int, expected: bo
         ({"key": "a", "operator": "Like", "values": ["1"]}, False),
     ],
 )
-def test_selectors_by_expression(expression: Object, expected: bool) -> None:
+def test_label_selectors_may_use_expressions(expression: Object, expected: bool) -> None:
     assert matches({"matchExpressions": [expression]}, {"a": "1"}) == expected

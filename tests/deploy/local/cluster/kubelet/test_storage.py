@@ -39,7 +39,7 @@ async def gone(path: Path) -> None:
             await asyncio.sleep(0.05)
 
 
-async def test_a_claim_is_a_folder_that_goes_with_it(
+async def test_a_claim_is_a_folder_that_is_deleted_with_it(
     client: Client, namespace: str, cluster: EmbeddedCluster
 ) -> None:
     await client.create(CLAIMS, namespace, make_claim("data"))
@@ -63,7 +63,7 @@ async def test_a_pod_waits_for_a_claim_that_is_not_there(client: Client, namespa
     await until(client, namespace, "a", "Succeeded")
 
 
-async def test_a_volume_that_somebody_made_is_bound_and_its_data_stays(
+async def test_a_pre_provisioned_volume_is_bound_and_keeps_its_data(
     client: Client, namespace: str, tmp_path: Path
 ) -> None:
     (tmp_path / "input").mkdir()
@@ -90,7 +90,7 @@ async def test_a_volume_that_somebody_made_is_bound_and_its_data_stays(
     assert (tmp_path / "input" / "f").exists()
 
 
-async def test_a_missing_sub_path_is_made_and_one_may_be_named_by_a_variable(
+async def test_a_missing_sub_path_is_created_and_may_use_a_variable(
     client: Client, namespace: str
 ) -> None:
     await client.create(CLAIMS, namespace, make_claim("data"))
@@ -101,7 +101,9 @@ async def test_a_missing_sub_path_is_made_and_one_may_be_named_by_a_variable(
     assert await output(client, namespace, mounting("b", "cat /data/runs/a/f", "data")) == "x\n"
 
 
-async def test_what_changes_reaches_a_running_pod_whole(client: Client, namespace: str) -> None:
+async def test_a_config_map_update_reaches_a_running_pod_atomically(
+    client: Client, namespace: str
+) -> None:
     data = {"one": "1", "two": "1"}
     await client.create(CONFIG_MAPS, namespace, {"metadata": {"name": "c"}, "data": data})
     field = {"path": "notes", "fieldRef": {"fieldPath": "metadata.annotations['note']"}}
@@ -129,7 +131,7 @@ async def test_what_changes_reaches_a_running_pod_whole(client: Client, namespac
     assert said == "221seenone\nthree\n"
 
 
-async def test_the_last_words_of_a_container_are_its_termination_message(
+async def test_the_termination_message_of_a_container_is_kept(
     client: Client, namespace: str
 ) -> None:
     script = "echo first; echo because > /dev/termination-log; exit 3"
@@ -155,7 +157,7 @@ async def test_the_last_words_of_a_container_are_its_termination_message(
     }
 
 
-def test_the_smallest_volume_that_fits_is_chosen_and_none_that_is_taken() -> None:
+def test_the_smallest_free_fitting_volume_is_chosen() -> None:
     claim = {**make_claim("c"), "metadata": {"name": "c", "namespace": "n", "uid": "u"}}
 
     def volume(name: str, size: str, **more: Any) -> Object:

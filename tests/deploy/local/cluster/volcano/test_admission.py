@@ -122,7 +122,7 @@ def test_a_job_that_keeps_the_rules_passes(fields: dict[str, Any]) -> None:
         (["4", "1"], [], None),
     ],
 )
-def test_a_topology_policy_needs_whole_processors_of_all(
+def test_a_topology_policy_needs_whole_cpus_for_all_containers(
     containers: list[str], inits: list[str], place: int | None
 ) -> None:
     def spec(amounts: list[str]) -> list[dict[str, Any]]:
@@ -140,7 +140,7 @@ def test_a_topology_policy_needs_whole_processors_of_all(
     assert job_denial(make_job(tasks=[task]), QUEUES) is None
 
 
-def test_the_mutating_webhook_completes() -> None:
+def test_the_mutating_webhook_sets_defaults() -> None:
     tasks = [make_task(replicas=3), {**make_task(), "name": "", "replicas": 2, "minAvailable": 1}]
     spec = make_job(tasks=tasks, maxRetry=0, plugins={"mpi": []})["spec"]
     assert spec["minAvailable"] == 4
@@ -151,7 +151,7 @@ def test_the_mutating_webhook_completes() -> None:
     assert set(spec["plugins"]) == {"mpi", "svc", "ssh"}
 
 
-def test_only_numbers_may_change_later() -> None:
+def test_only_replicas_and_min_available_may_change_later() -> None:
     old = make_job(tasks=[make_task(replicas=2)])
     new = copy.deepcopy(old)
     new["spec"]["tasks"][0] |= {"replicas": 3, "minAvailable": 1}
@@ -170,7 +170,7 @@ def _refused(spec: dict[str, Any], state: str = "") -> str | None:
     return queue_denial(queue, QUEUES)
 
 
-def test_queues() -> None:
+def test_queue_admission_rules_are_enforced() -> None:
     assert _refused({}, "Open") is None
     assert _refused({}, "Ajar")
     assert queue_deletion_denial("default", QUEUES)
@@ -188,14 +188,14 @@ def test_queues() -> None:
         ({"guarantee": {"resource": {"cpu": "2"}}}, "must be >= guarantee[cpu]=2"),
     ],
 )
-def test_a_queue_has_a_parent_and_its_amounts_are_in_order(
+def test_a_queue_needs_a_parent_and_consistent_amounts(
     spec: dict[str, Any], says: str | None
 ) -> None:
     denial = _refused(spec)
     assert denial is None if says is None else says in (denial or "")
 
 
-def test_a_queue_gets_a_weight_and_may_be_reclaimed() -> None:
+def test_a_queue_gets_default_weight_and_reclaimable() -> None:
     queue = completed_queue({"metadata": {"name": "a"}, "spec": {"weight": 0}})
     assert queue["spec"] == {"weight": 1, "reclaimable": True}
     assert unreadable_queue({"spec": {"capability": {"cpu": "x"}}})
@@ -214,20 +214,20 @@ def test_a_queue_gets_a_weight_and_may_be_reclaimed() -> None:
         ({"maxRetry": True}, "cannot unmarshal bool into Go struct field JobSpec.spec.maxRetry"),
     ],
 )
-def test_what_go_cannot_read_is_refused_before_the_schema(
+def test_values_go_cannot_decode_are_refused_before_schema_validation(
     spec: dict[str, Any], says: str | None
 ) -> None:
     denial = unreadable({"spec": {"tasks": [make_task()], **spec}})
     assert denial is None if says is None else says in (denial or "")
 
 
-def test_amounts_that_are_none_are_refused() -> None:
+def test_malformed_quantities_are_refused() -> None:
     task = make_task()
     task["template"]["spec"]["containers"][0]["resources"] = {"requests": {"cpu": "abc"}}
     assert "quantities must match" in (unreadable({"spec": {"tasks": [task]}}) or "")
 
 
-def test_a_task_without_replicas_has_none() -> None:
+def test_a_task_without_replicas_has_zero() -> None:
     task = make_task()
     task.pop("replicas", None)
     job = completed_job({"metadata": {"name": "a"}, "spec": {"tasks": [task]}})
@@ -236,7 +236,7 @@ def test_a_task_without_replicas_has_none() -> None:
     assert job["spec"]["tasks"][0]["template"]["spec"]["containers"][0]["resources"] == {}
 
 
-def test_another_number_of_tasks_has_words_of_its_own() -> None:
+def test_a_changed_number_of_tasks_has_its_own_message() -> None:
     old = make_job(tasks=[make_task()])
     new = {**old, "spec": {**old["spec"], "tasks": []}}
     assert update_denial(old, new) == "job updates may not add or remove tasks"

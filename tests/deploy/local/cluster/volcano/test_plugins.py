@@ -41,7 +41,7 @@ def environment(container: Object) -> dict[str, Any]:
     return {entry["name"]: entry.get("value") for entry in container.get("env") or []}
 
 
-def test_what_is_made_is_what_is_removed() -> None:
+def test_the_keys_of_plugin_objects_match_the_created_objects() -> None:
     job = make_job({"svc": [], "ssh": [], "ray": []}, ("head", 1), ("worker", 2))
     made = [(resource, value["metadata"]["name"]) for resource, value in companions(job)]
     assert made == companion_keys(job)
@@ -55,12 +55,12 @@ def test_what_is_made_is_what_is_removed() -> None:
     assert all(value["metadata"]["ownerReferences"] for _, value in companions(job))
 
 
-def test_the_door_stays_open_where_that_is_asked_for() -> None:
+def test_the_svc_plugin_can_omit_its_network_policy() -> None:
     job = make_job({"svc": ["--disable-network-policy=true"]}, ("job", 1))
     assert [resource for resource, _ in companions(job)] == [SERVICES, CONFIG_MAPS]
 
 
-def test_keys_belong_together_and_are_new_each_time() -> None:
+def test_ssh_keys_match_and_are_new_each_time() -> None:
     job = make_job({"ssh": []}, ("job", 2))
     first, second = (companions(job)[0][1]["data"] for _ in range(2))
     assert first["id_rsa"] != second["id_rsa"]
@@ -73,7 +73,7 @@ def test_keys_belong_together_and_are_new_each_time() -> None:
     assert "Host j-job-1\n  HostName j-job-1.j\n" in config
 
 
-def test_keys_are_mounted_where_they_are_wanted() -> None:
+def test_ssh_keys_are_mounted_at_the_requested_path() -> None:
     for arguments, path, mode in (
         ([], "/root/.ssh", 0o600),
         (["--ssh-key-file-path=/home/u/.ssh"], "/home/u/.ssh", 0o755),
@@ -100,7 +100,7 @@ def test_ray_starts_its_own_commands_and_the_workers_find_the_head() -> None:
     assert service["spec"]["selector"]["volcano.sh/task-spec"] == "head"
 
 
-def test_mpi_tells_only_the_master_and_opens_the_port_everywhere() -> None:
+def test_mpi_configures_only_the_master_and_opens_the_port_everywhere() -> None:
     job = make_job({"mpi": ["--port=2222"]}, ("master", 1), ("worker", 2))
     master, worker = pod_of(job, "master")["spec"], pod_of(job, "worker", 1)["spec"]
     hosts = "j-worker-0.j,j-worker-1.j"
@@ -110,7 +110,7 @@ def test_mpi_tells_only_the_master_and_opens_the_port_everywhere() -> None:
     assert worker["containers"][0]["ports"] == [{"name": "mpijob-port", "containerPort": 2222}]
 
 
-def test_a_tensorflow_job_of_one_pod_is_told_nothing() -> None:
+def test_a_tensorflow_job_of_one_pod_gets_no_tf_config() -> None:
     job = make_job({"tensorflow": []}, ("worker", 1))
     assert "TF_CONFIG" not in environment(pod_of(job, "worker")["spec"]["containers"][0])
 

@@ -33,20 +33,20 @@ RESTART = {"events": ["PodFailed", "PodEvicted"], "action": "RestartTask"}
         ([], [{"event": "PodPending", "action": "RestartJob"}], Happened("PodPending"), None),
     ],
 )
-def test_the_tasks_policies_come_first_and_the_first_match_wins(
+def test_task_policies_precede_job_policies_and_the_first_match_wins(
     task: list[Any], job: list[Any], happened: Happened, action: str | None
 ) -> None:
     called = called_for(_job(task, job), happened)
     assert (called.action if called else None) == action
 
 
-def test_what_befalls_a_pod_of_an_earlier_version_calls_for_nothing() -> None:
+def test_events_of_pods_of_an_earlier_version_trigger_no_policy() -> None:
     assert called_for(_job([ABORT], [], version=1), FAILED) is None
     now = Happened("PodFailed", task="one", version=1)
     assert called_for(_job([ABORT], [], version=1), now) == Called("AbortJob")
 
 
-def test_a_timeout_delays() -> None:
+def test_a_timeout_delays_an_action() -> None:
     policy = {"event": "PodPending", "action": "RestartJob", "timeout": "1m30s"}
     assert called_for(_job([], [policy]), Happened("PodPending")) == Called("RestartJob", 90.0)
 
@@ -54,5 +54,5 @@ def test_a_timeout_delays() -> None:
 @pytest.mark.parametrize(
     ("text", "seconds"), [("10s", 10), ("1h2m3s", 3723), ("500ms", 0.5), ("1.5m", 90), ("0s", 0)]
 )
-def test_durations(text: str, seconds: float) -> None:
+def test_go_durations_are_parsed(text: str, seconds: float) -> None:
     assert parse_duration(text) == pytest.approx(seconds)

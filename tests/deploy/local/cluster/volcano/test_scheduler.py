@@ -35,7 +35,7 @@ def test_a_gang_that_fits_is_placed_over_the_nodes() -> None:
     assert sorted(placed.bindings.values()) == ["a", "b", "b"]
 
 
-def test_a_gang_that_does_not_fit_takes_nothing() -> None:
+def test_a_gang_that_does_not_fit_uses_no_resources() -> None:
     rooms = make_rooms([make_node("a", 2)], [])
     placed = place([make_pod(f"p{n}") for n in range(3)], rooms, 3)
     assert placed.bindings == {}
@@ -49,14 +49,14 @@ def test_more_than_is_needed_is_placed_as_far_as_it_fits() -> None:
     assert len(place([make_pod(f"p{n}") for n in range(3)], rooms, 2).bindings) == 2
 
 
-def test_what_runs_takes_room_and_what_has_ended_gives_it_back() -> None:
+def test_running_pods_use_resources_and_ended_ones_free_them() -> None:
     there = make_pod("old", "2", nodeName="a")
     assert place([make_pod("new")], make_rooms([make_node("a", 2)], [there]), 1).reason
     there["status"]["phase"] = "Succeeded"
     assert place([make_pod("new")], make_rooms([make_node("a", 2)], [there]), 1).bindings
 
 
-def test_nodes_that_are_cordoned_tainted_or_not_selected_are_passed_over() -> None:
+def test_cordoned_tainted_or_unselected_nodes_are_skipped() -> None:
     taint = {"key": "gpu", "effect": "NoSchedule"}
     nodes = [
         make_node("cordoned", 4, unschedulable=True),
@@ -80,7 +80,7 @@ def test_each_task_needs_its_own_number_of_pods() -> None:
     assert rooms[0].free["cpu"] == 2
 
 
-def test_what_a_queue_may_still_use_bounds_what_is_placed() -> None:
+def test_placement_is_bounded_by_the_queues_remaining_capability() -> None:
     rooms = make_rooms([make_node("a", 8)], [])
     allowance = {"cpu": 2.0}
     placed = place([make_pod(f"p{n}") for n in range(3)], rooms, 1, {}, allowance)

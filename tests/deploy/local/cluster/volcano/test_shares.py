@@ -56,7 +56,7 @@ def test_queues_take_turns_by_weight() -> None:
     assert let_in(Shares(queues, groups, {}, rooms), rooms) == ["a0", "b0", "b1", "a1", "b2", "b3"]
 
 
-def test_a_queue_that_runs_much_comes_later() -> None:
+def test_a_queue_with_high_usage_is_scheduled_later() -> None:
     queues = [make_queue("a"), make_queue("b")]
     groups = [make_group("a0", "a", phase="Running"), make_group("a1", "a"), make_group("b0", "b")]
     rooms = make_rooms(1.0)
@@ -64,7 +64,7 @@ def test_a_queue_that_runs_much_comes_later() -> None:
     assert let_in(Shares(queues, groups, members, rooms), rooms) == ["b0"]
 
 
-def test_a_group_that_wants_what_no_node_has_keeps_nobody_else_waiting() -> None:
+def test_an_unschedulable_group_does_not_block_others() -> None:
     wants = make_group("0", "a", phase="Inqueue")
     wants["spec"]["minResources"]["nvidia.com/gpu"] = "64"
     groups, rooms = [wants, make_group("1", "a"), make_group("2", "b")], make_rooms(8.0)
@@ -72,7 +72,7 @@ def test_a_group_that_wants_what_no_node_has_keeps_nobody_else_waiting() -> None
     assert let_in(Shares(queues, groups, {}, rooms), rooms) == ["2", "1"]
 
 
-def test_what_was_let_in_counts_before_its_pods_are_there() -> None:
+def test_an_admitted_group_counts_before_its_pods_exist() -> None:
     queues = [make_queue("a", capability={"cpu": "2"}), make_queue("b")]
     groups = [make_group("0", "a", phase="Inqueue"), *(make_group(n, "a") for n in "12")]
     rooms = make_rooms(8.0)
@@ -83,7 +83,7 @@ def test_what_was_let_in_counts_before_its_pods_are_there() -> None:
     assert "overused" in reason
 
 
-def test_a_group_that_is_made_anew_is_not_kept_out_by_its_own_pods() -> None:
+def test_a_recreated_group_is_not_blocked_by_its_own_pods() -> None:
     group = make_group("g", "a", cpu="2")
     rooms = make_rooms(1.0)
     queue = make_queue("a", capability={"cpu": "2"})
@@ -93,13 +93,13 @@ def test_a_group_that_is_made_anew_is_not_kept_out_by_its_own_pods() -> None:
 
 
 @pytest.mark.parametrize("state", ["Closed", "Closing", ""])
-def test_only_an_open_queue_lets_in(state: str) -> None:
+def test_only_an_open_queue_admits_groups(state: str) -> None:
     group = make_group("g", "a")
     shares = Shares([make_queue("a", state=state)], [group], {}, make_rooms(9.0))
     assert shares.reason_to_wait(group, make_rooms(9.0)) == "queue a is not open"
 
 
-def test_a_limit_for_something_else_keeps_nobody_out() -> None:
+def test_a_limit_on_another_resource_blocks_no_group() -> None:
     group = make_group("g", "a")
     shares = Shares(
         [make_queue("a", capability={"nvidia.com/gpu": "0"})], [group], {}, make_rooms(9.0)
@@ -107,7 +107,7 @@ def test_a_limit_for_something_else_keeps_nobody_out() -> None:
     assert shares.reason_to_wait(group, make_rooms(9.0)) == ""
 
 
-def test_a_queue_says_what_it_holds_and_what_is_left() -> None:
+def test_a_queue_reports_allocated_and_remaining_resources() -> None:
     group = make_group("g", "a", phase="Running")
     pods = [make_pod("500m"), make_pod("1", bound=False), make_pod("2", phase="Succeeded")]
     queue = make_queue("a", capability={"cpu": "4"})
@@ -118,7 +118,7 @@ def test_a_queue_says_what_it_holds_and_what_is_left() -> None:
     assert shares.allowance(group) == {"cpu": 3.5}
 
 
-def test_an_init_container_asks_only_for_what_the_others_do_not() -> None:
+def test_init_containers_count_by_maximum_with_containers() -> None:
     def container(cpu: str) -> Object:
         return {"resources": {"requests": {"cpu": cpu}}}
 

@@ -67,7 +67,7 @@ R, S, F, P = "Running", "Succeeded", "Failed", "Pending"
         ("Failed", (R,), {}, "Failed"),
     ],
 )
-def test_pods_move_a_job_on(phase: str, pods: Any, spec: Object, leads_to: str) -> None:
+def test_pod_states_advance_a_job(phase: str, pods: Any, spec: Object, leads_to: str) -> None:
     assert decide(make_job(phase, spec=spec), make_pods(*pods), None, Victim()).phase == leads_to
 
 
@@ -83,7 +83,7 @@ def test_pods_move_a_job_on(phase: str, pods: Any, spec: Object, leads_to: str) 
         ("ResumeJob", "Running", set(), False),
     ],
 )
-def test_an_action_kills_and_moves(
+def test_an_action_kills_pods_and_changes_the_phase(
     action: str, leads_to: str, killed: set[str], retry: bool
 ) -> None:
     pods = make_pods(R, S, F, R)
@@ -93,7 +93,7 @@ def test_an_action_kills_and_moves(
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
 @pytest.mark.parametrize("action", ["RestartJob", "AbortJob", "ResumeJob", "TerminateJob"])
-def test_what_is_over_stays_over(phase: str, action: str) -> None:
+def test_a_final_phase_is_never_left(phase: str, action: str) -> None:
     decision = decide(make_job(phase), make_pods(S, S), action, Victim())
     assert (decision.phase, decision.retry) == (phase, False)
 
@@ -108,7 +108,7 @@ def test_max_retry_n_means_n_minus_one_restarts(
     assert decide(job, [], None, Victim()).phase == leads_to
 
 
-def test_the_last_restart_keeps_what_has_finished() -> None:
+def test_the_last_restart_keeps_finished_pods() -> None:
     job = make_job(R, retryCount=2)
     assert set(decide(job, make_pods(F, R, S, R), "RestartJob", Victim()).kill) == {
         "one-1",
@@ -116,7 +116,7 @@ def test_the_last_restart_keeps_what_has_finished() -> None:
     }
 
 
-def test_abort_in_restarting_kills_and_is_lost() -> None:
+def test_an_abort_during_restarting_kills_pods_and_is_lost() -> None:
     decision = decide(make_job("Restarting"), make_pods(R), "AbortJob", Victim())
     assert (decision.phase, decision.kill) == ("Restarting", ("one-0",))
 
