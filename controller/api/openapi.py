@@ -13,7 +13,8 @@ from pydantic import BaseModel
 from controller.api.error_responses import ERRORS, error_headers
 from controller.api.operations import EVENTS, JSON, Operation
 from controller.api.response_models import Update, UpdatesForgotten
-from controller.jobs.spec.model import ENDPOINT_PATTERN, ID_PATTERN, Job
+from controller.jobs.spec.field_types import ENDPOINT_PATTERN, ID_PATTERN
+from controller.jobs.spec.model import Job
 from controller.jobs.submission.batch_template import BATCH_ID
 
 EXAMPLES: Final[Mapping[str, Any]] = json.loads(

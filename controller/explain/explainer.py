@@ -28,7 +28,6 @@ from controller.explain.judgements import (
 from controller.explain.probe import Probed, probe
 from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import pod_at
-from controller.jobs.spec.endpoints import probed_endpoint
 from controller.jobs.spec.model import Job
 from controller.jobs.tools.plans import tool_at
 from controller.kube.client import Kube
@@ -358,7 +357,7 @@ class Explainer:
             found.append(judge_pod(facts.record, place, terminal=False, now=self._clock()))
             if not found[-1].ok:
                 return [found[-1]]
-            probed = probed_endpoint(job, job.task_of(rank) or "")
+            probed = job.probed_endpoint(job.task_of(rank) or "")
             if probed is not None and place.pod is not None and not place.pod.answers:
                 place = replace(place, port=probed.port)
                 return [found[-1], judge_port(None, place, (), now=self._clock())]

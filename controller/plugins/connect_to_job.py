@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Final
 
 from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
-from controller.jobs.spec.endpoints import declared_ports, peers_of
+from controller.jobs.spec.endpoints import declared_ports
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import LicenceParameter
 from controller.jobs.spec.problems import make_path
@@ -56,7 +56,7 @@ class ConnectToJobPlugin(JobPlugin):
         if builder.accepted_in is None:
             return  # the jobs that it names are checked in the accepting transaction
         callers = await self.context.peers.callers_of(job.id)
-        named = {one.job for one in peers_of(job).values()}
+        named = {one.job for one in job.peers().values()}
         peers = await self.context.peers.find(named) if named else {}
         builder.add_companion(self._policy(job, builder.volcano_job.namespace, peers, callers))
         if callers:
@@ -66,7 +66,7 @@ class ConnectToJobPlugin(JobPlugin):
 
     async def on_job_complete(self, job_id: str, job_from_server: JobFromServer) -> None:
         """Have the connected jobs revoke what they admit from this one."""
-        if peers_of(job_from_server.job):
+        if job_from_server.job.peers():
             await self.context.peers.has_ended(job_id)
 
     @property
@@ -164,7 +164,7 @@ def _disable_volcanos_policy(builder: JobBuilder) -> None:
 
 def _check_hostnames(job: Job, builder: JobBuilder) -> None:
     seen: dict[str, str] = {}
-    for name, parameter in peers_of(job).items():
+    for name, parameter in job.peers().items():
         path = make_path(["parameters", name])
         if parameter.job == job.id:
             builder.refuse(f"{path}.job", "is this job itself")
@@ -176,7 +176,7 @@ def _check_hostnames(job: Job, builder: JobBuilder) -> None:
 
 def _add_aliases(job: Job, peers: Mapping[str, Peer], builder: JobBuilder) -> None:
     aliases: dict[str, set[str]] = {}
-    for name, parameter in peers_of(job).items():
+    for name, parameter in job.peers().items():
         peer = peers.get(parameter.job)
         if peer is None or peer.ended:
             builder.refuse(f"{make_path(['parameters', name])}.job", "the job has ended")

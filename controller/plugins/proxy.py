@@ -7,13 +7,7 @@ from typing import Any, ClassVar, Final
 
 from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
-from controller.jobs.spec.endpoints import (
-    RankService,
-    endpoints_of,
-    probed_endpoint,
-    rank_services_of,
-    with_url,
-)
+from controller.jobs.spec.endpoints import RankService, rank_services_of
 from controller.jobs.spec.model import Endpoint, Job
 from controller.jobs.spec.parameters import SecretParameter
 from controller.volcano.manifest import Container, Port, Variable, escape, pods_in
@@ -40,7 +34,7 @@ class ProxyPlugin(JobPlugin):
         """Add ports, a probe, the policy that admits the gateways, and Services."""
         _check(job, builder)
         for task in builder.volcano_job.tasks:
-            endpoints, probed = endpoints_of(job, task.name), probed_endpoint(job, task.name)
+            endpoints, probed = job.endpoints_of(task.name), job.probed_endpoint(task.name)
             container = builder.container(task.name)
             _declare(endpoints, container)
             if probed is not None:
@@ -65,7 +59,7 @@ class ProxyPlugin(JobPlugin):
         await self.context.sessions.end_sessions(job_id, reason="job ended")
 
     def _tell_urls(self, job: Job, builder: JobBuilder, container: Container) -> None:
-        for name in with_url(job):
+        for name in job.endpoints_with_url():
             variable = f"FUMAROLE_URL_{name.upper().replace('-', '_')}"
             # The session is created at the acceptance.
             sid = builder.sids.get(name)

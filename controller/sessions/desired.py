@@ -14,7 +14,6 @@ from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import pod_at
 from controller.jobs.spec.accepted import Vault
-from controller.jobs.spec.endpoints import probed_endpoint
 from controller.jobs.tools.plans import tool_at
 from controller.sessions.routes import Reach, choose_hub, may_have_shell, route_of, service_at
 from controller.sessions.statuses import status_of
@@ -181,7 +180,7 @@ class DesiredRoutes:
             if assigned is None:
                 return None
             session, hub = assigned
-        probed = probed_endpoint(job, pod.task) if pod is not None else None
+        probed = job.probed_endpoint(pod.task) if pod is not None else None
         route = route_of(
             session,
             record=record,

@@ -13,7 +13,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError, model_validator
 
-from controller.jobs.spec.model import FrameworkName, Job, Name, ParameterName, SiteName
+from controller.jobs.spec.field_types import FrameworkName, Name, ParameterName, SiteName
+from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import Parameter, Strict, Text
 from controller.jobs.spec.problems import Problem, make_path
 from controller.site.yaml_file import read_yaml, validated

@@ -12,8 +12,8 @@ from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from controller.jobs.spec.field_types import Cpu, Memory
-from controller.jobs.spec.model import Name, NetworkLimits, SiteName
+from controller.jobs.spec.field_types import Cpu, Memory, Name, SiteName
+from controller.jobs.spec.model import NetworkLimits
 from controller.jobs.spec.parameters import Strict
 from controller.site.yaml_file import read_declared
 

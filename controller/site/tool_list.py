@@ -7,17 +7,16 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from controller.jobs.spec.model import (
-    MOST_TOOLS,
+from controller.jobs.spec.field_types import (
     BasePath,
     Image,
     Name,
     Port,
-    Resources,
     SiteName,
     ToolName,
     VariableName,
 )
+from controller.jobs.spec.model import MOST_TOOLS, Resources
 from controller.jobs.spec.parameters import Strict, Text
 from controller.site.yaml_file import read_declared
 

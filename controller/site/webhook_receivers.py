@@ -17,7 +17,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
-from controller.jobs.spec.model import SiteName
+from controller.jobs.spec.field_types import SiteName
 from controller.jobs.spec.parameters import Strict
 from controller.site.yaml_file import read_declared
 from shared.networks import Network

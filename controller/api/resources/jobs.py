@@ -34,7 +34,8 @@ from controller.api.response_models import (
 from controller.jobs.history.job_record import State, read_known
 from controller.jobs.history.pod_records import exits_of
 from controller.jobs.history.retries import explain_retry, used_retries
-from controller.jobs.spec.model import Job, JobId, Name
+from controller.jobs.spec.field_types import JobId, Name
+from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
 from controller.jobs.submission.checking import SubmissionResult

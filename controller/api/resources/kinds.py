@@ -8,7 +8,7 @@ from pydantic import Field
 from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.response_models import ResponseModel
-from controller.jobs.spec.model import FrameworkName
+from controller.jobs.spec.field_types import FrameworkName
 from controller.site.kinds import Kind, KindParameter
 
 

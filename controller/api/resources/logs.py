@@ -23,7 +23,7 @@ from controller.api.resources.log_streams import (
 )
 from controller.api.server_sent_events import EventStream
 from controller.jobs.history.job_record import read_known
-from controller.jobs.spec.model import ToolName
+from controller.jobs.spec.field_types import ToolName
 from controller.jobs.spec.problems import TAG, Problem
 from controller.kube.errors import Forbidden, Invalid, KubeError, NotFound
 from controller.logs.live import PodName

@@ -25,7 +25,7 @@ from controller.api.requests import (
     read_place,
 )
 from controller.api.response_models import ResponseModel
-from controller.jobs.spec.model import ENDPOINT_PATTERN, JobId, Name, Port
+from controller.jobs.spec.field_types import ENDPOINT_PATTERN, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict
 from controller.sessions.service import (
     CLIPBOARD_OF_WEB,

@@ -13,7 +13,7 @@ from controller.api.operations import operation
 from controller.api.parts import ApiParts
 from controller.api.requests import WHOLE_NUMBER, Query
 from controller.api.response_models import Details, ResponseModel, read_details
-from controller.jobs.spec.model import ToolName
+from controller.jobs.spec.field_types import ToolName
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.tools.attachments import ToolView
 from controller.jobs.tools.plans import endpoint_of

@@ -21,7 +21,7 @@ from controller.api.requests import (
     is_given,
 )
 from controller.api.response_models import Acknowledged, UsagePage, UsageView, owner_view
-from controller.jobs.spec.model import JobId, Name
+from controller.jobs.spec.field_types import JobId, Name
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.submission.commands import OwnerFilter
 from controller.store.instance import read_store_metadata

@@ -27,7 +27,6 @@ from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plugin_calls import PlanCache, PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.accepted import VaultClosed
-from controller.jobs.spec.endpoints import with_url
 from controller.jobs.spec.problems import JobRejected
 from controller.jobs.spec.validation import has_a_task, problems_with, same_pod_names
 from controller.jobs.tools.plans import shape_tool
@@ -216,7 +215,7 @@ class SubmitActions:
     async def _plan(self, record: JobRecord, *, submitted: bool = False) -> Plan:
         job = self._records.job_of(record)
         sids: dict[str, str] = {}
-        if with_url(job):
+        if job.endpoints_with_url():
             async with self._records.read() as transaction:
                 sids = await sids_made_with(transaction, record.id, at=record.created_at)
 

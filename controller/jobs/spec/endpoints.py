@@ -1,4 +1,4 @@
-"""How a job is reached: endpoints of its ranks, public links, and peers. No I/O.
+"""How a job is reached: Services of its ranks, public links, and peers. No I/O.
 
 The network plugin may give a pod's address to another pod before anybody is notified. The address
 of a Service belongs to the job, and the cluster keeps its endpoints current.
@@ -14,31 +14,9 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from controller.jobs.spec.model import Endpoint, Job, owner_key
-from controller.jobs.spec.parameters import PeerParameter
+from controller.jobs.spec.model import Job, owner_key
 from controller.jobs.spec.problems import Problem, make_path
 from controller.volcano.names import rank_service_name
-
-
-def endpoints_of(job: Job, task: str) -> dict[str, Endpoint]:
-    """Return the endpoints of the pods of *task*, by name."""
-    return {name: one for name, one in job.interactive.items() if one.task in (None, task)}
-
-
-def with_url(job: Job) -> dict[str, Endpoint]:
-    """Return the endpoints of rank 0 whose sessions are created with the job, by name."""
-    return {name: one for name, one in job.interactive.items() if one.url}
-
-
-def probed_endpoint(job: Job, task: str) -> Endpoint | None:
-    """Return the endpoint that is probed for the pod's readiness; a container has one probe.
-
-    It is the first one that is no desktop, if there is one: a VNC server locks out clients that
-    connect and say nothing, as a probe does. The routes of the other endpoints do not wait for it
-    (see :func:`controller.sessions.routes.route_of`).
-    """
-    endpoints = endpoints_of(job, task).values()
-    return min(endpoints, key=lambda endpoint: endpoint.kind == "vnc", default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +31,7 @@ class RankService:
 
 def ports_at(job: Job, task: str) -> tuple[int, ...]:
     """Return the ports that the job declares for replicas of *task*, in order."""
-    return tuple(sorted({one.port for one in endpoints_of(job, task).values()}))
+    return tuple(sorted({one.port for one in job.endpoints_of(task).values()}))
 
 
 def rank_services_of(job: Job) -> tuple[RankService, ...]:
@@ -158,22 +136,10 @@ def link_host(name: str, base_domain: str) -> str:
 _NO_SUCH_JOB = "you have no such job, or it has ended"
 
 
-def peers_of(job: Job) -> dict[str, PeerParameter]:
-    """Return the job's peer parameters, by name."""
-    return {
-        name: given for name, given in job.parameters.items() if isinstance(given, PeerParameter)
-    }
-
-
-def has_claims(job: Job) -> bool:
-    """Say whether the job claims public names, sessions or connections to other jobs."""
-    return bool(job.links or job.after or peers_of(job) or with_url(job))
-
-
 def asked_ports(job: Job) -> dict[str, set[int]]:
     """Return the ports requested of each peer; empty for those that the peer declares."""
     asked: dict[str, set[int]] = {}
-    for parameter in peers_of(job).values():
+    for parameter in job.peers().values():
         asked.setdefault(parameter.job, set()).update(parameter.ports)
     return asked
 
@@ -190,7 +156,7 @@ def peer_problems(job: Job, others: Mapping[str, Job]) -> Iterator[Problem]:
         job: The job.
         others: The named jobs that exist and have not ended, by id.
     """
-    for name, parameter in peers_of(job).items():
+    for name, parameter in job.peers().items():
         path = make_path(["parameters", name])
         other = others.get(parameter.job)
         # Another owner's job is reported as a missing one, so that nobody learns which jobs others
@@ -204,4 +170,4 @@ def peer_problems(job: Job, others: Mapping[str, Job]) -> Iterator[Problem]:
 def _may_name(job: Job, other: Job) -> bool:
     if owner_key(job.owner) == owner_key(other.owner):
         return True
-    return any(parameter.job == job.id for parameter in peers_of(other).values())
+    return any(parameter.job == job.id for parameter in other.peers().values())

@@ -1,4 +1,4 @@
-"""Types of job fields: quantities, paths ``/<volume>/<rest>``, and plain JSON."""
+"""Types of job fields: names, quantities, paths ``/<volume>/<rest>``, and plain JSON."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Annotated, Any, Final, LiteralString
+from typing import Annotated, Any, Final, Literal, LiteralString
 
-from pydantic import AfterValidator, PlainSerializer, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
 from controller.volcano.manifest import (
@@ -18,6 +18,37 @@ from controller.volcano.manifest import (
     parse_memory,
     parse_size,
 )
+
+ID_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
+TOOL_ID_PATTERN: Final = r"^tool\.[0-9a-f]{24}$"
+"""Of a tool's run, which is no job: no job's identifier has a dot."""
+ENDPOINT_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$"
+TASK_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,10}[a-z0-9])?$"
+NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+LINK_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+MOST_REPLICAS: Final = 1000
+
+JobId = Annotated[str, Field(pattern=ID_PATTERN)]
+Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
+LabelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$")]
+LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$")]
+ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_][-A-Za-z0-9_]{0,62}$")]
+FilledIn = Annotated[
+    str, Field(pattern=r"^(framework|parameters\.[A-Za-z_][-A-Za-z0-9_]{0,62}(\.path)?)$")
+]
+"""What of a job can be filled in at its acceptance."""
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
+EndpointName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
+ToolName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
+TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
+SiteName = Annotated[str, Field(pattern=NAME_PATTERN)]
+"""A name that the deployment declares: of a product, queue, priority, runtime or credential."""
+FrameworkName = Literal["pytorch", "mpi", "tensorflow", "ray"]
+Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}$")]
+Replicas = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
+Port = Annotated[int, Field(ge=1, le=65535)]
+BasePath = Annotated[str, Field(max_length=1024, pattern=r'^/[!-"$->@-\[\]-~]*$')]
+PluginName = Annotated[str, Field(pattern=r"^[a-z][_a-z0-9]{0,39}$")]
 
 
 def _cpu(value: Any) -> Quantity:

@@ -22,7 +22,32 @@ from pydantic import (
 )
 from pydantic_core import PydanticKnownError
 
-from controller.jobs.spec.field_types import Bandwidth, Cpu, Memory, PluginFields, parse_path
+from controller.jobs.spec.field_types import (
+    LINK_PATTERN,
+    TOOL_ID_PATTERN,
+    Bandwidth,
+    BasePath,
+    Cpu,
+    EndpointName,
+    FilledIn,
+    FrameworkName,
+    Image,
+    JobId,
+    LabelName,
+    LabelValue,
+    Memory,
+    Name,
+    ParameterName,
+    PluginFields,
+    PluginName,
+    Port,
+    Replicas,
+    SiteName,
+    TaskName,
+    ToolName,
+    VariableName,
+    parse_path,
+)
 from controller.jobs.spec.parameters import (
     COPIED,
     ArtefactsParameter,
@@ -31,6 +56,7 @@ from controller.jobs.spec.parameters import (
     JobFile,
     Parameter,
     Path,
+    PeerParameter,
     Strict,
     Text,
     secret_of,
@@ -39,45 +65,13 @@ from controller.jobs.spec.problems import TAG
 from controller.volcano.policies import Action, Event, Rule
 from shared.routes.route import Clipboard
 
-ID_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
-TOOL_ID_PATTERN: Final = r"^tool\.[0-9a-f]{24}$"
-"""Of a tool's run, which is no job: no job's identifier has a dot."""
-ENDPOINT_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$"
-TASK_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,10}[a-z0-9])?$"
-NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
-LINK_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 DEFAULT_TASK: Final = "job"
-MOST_REPLICAS: Final = 1000
 MOST_TASKS: Final = 32
 MOST_PREDECESSORS: Final = 32
 MOST_TOOLS: Final = 16
 MOST_PLUGINS: Final = 32
 MOST_PARAMETERS: Final = 1000
 MOST_FILLED: Final = 2 * MOST_PARAMETERS + 1
-
-JobId = Annotated[str, Field(pattern=ID_PATTERN)]
-Name = Annotated[str, Field(min_length=1, max_length=255, pattern=r"^[^\x00-\x1f\x7f-\x9f]*$")]
-LabelName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$")]
-LabelValue = Annotated[str, Field(pattern=r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$")]
-ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_][-A-Za-z0-9_]{0,62}$")]
-FilledIn = Annotated[
-    str, Field(pattern=r"^(framework|parameters\.[A-Za-z_][-A-Za-z0-9_]{0,62}(\.path)?)$")
-]
-"""What of a job can be filled in at its acceptance."""
-VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
-EndpointName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
-ToolName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
-TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
-SiteName = Annotated[str, Field(pattern=NAME_PATTERN)]
-"""A name that the deployment declares: of a product, queue, priority, runtime or credential."""
-FrameworkName = Literal["pytorch", "mpi", "tensorflow", "ray"]
-Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}$")]
-Replicas = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
-Port = Annotated[int, Field(ge=1, le=65535)]
-BasePath = Annotated[str, Field(max_length=1024, pattern=r'^/[!-"$->@-\[\]-~]*$')]
-
-
-PluginName = Annotated[str, Field(pattern=r"^[a-z][_a-z0-9]{0,39}$")]
 
 
 class Owner(Strict):
@@ -408,6 +402,29 @@ class Job(Strict):
             if one.first <= rank < one.first + one.replicas:
                 return one.name
         return None
+
+    def endpoints_of(self, task: str) -> dict[str, Endpoint]:
+        """Return the endpoints of the pods of *task*, by name."""
+        return {name: one for name, one in self.interactive.items() if one.task in (None, task)}
+
+    def probed_endpoint(self, task: str) -> Endpoint | None:
+        """Return the endpoint that is probed for the pod's readiness; a container has one probe.
+
+        It is the first one that is no desktop, if there is one: a VNC server locks out clients that
+        connect and say nothing, as a probe does. The routes of the other endpoints do not wait for
+        it (see :func:`controller.sessions.routes.route_of`).
+        """
+        endpoints = self.endpoints_of(task).values()
+        return min(endpoints, key=lambda endpoint: endpoint.kind == "vnc", default=None)
+
+    def endpoints_with_url(self) -> dict[str, Endpoint]:
+        """Return the endpoints of rank 0 whose sessions are created with the job, by name."""
+        return {name: one for name, one in self.interactive.items() if one.url}
+
+    def peers(self) -> dict[str, PeerParameter]:
+        """Return the peer parameters, by name."""
+        given = self.parameters.items()
+        return {name: one for name, one in given if isinstance(one, PeerParameter)}
 
     def files(self) -> Iterator[JobFile]:
         """Yield the files that the job names."""

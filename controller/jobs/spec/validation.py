@@ -16,15 +16,8 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from controller.jobs.spec.model import (
-    DEFAULT_TASK,
-    ID_PATTERN,
-    TASK_PATTERN,
-    EffectiveTask,
-    Job,
-    Policy,
-    Resources,
-)
+from controller.jobs.spec.field_types import ID_PATTERN, TASK_PATTERN
+from controller.jobs.spec.model import DEFAULT_TASK, EffectiveTask, Job, Policy, Resources
 from controller.jobs.spec.problems import Problem
 from controller.site.product_list import Catalogue, Features, Product
 from controller.volcano.frameworks import FRAMEWORKS, Framework

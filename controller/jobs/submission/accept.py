@@ -16,7 +16,6 @@ from typing import Any, Final
 
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.spec.accepted import Vault, is_as_asked, public_spec
-from controller.jobs.spec.endpoints import has_claims
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.spec.validation import charged_by
@@ -249,7 +248,7 @@ class Submissions:
                 for tool in by_job[record.id]
             ]:
                 await attach_tools(transaction, tools)
-            claiming = [one for one in new if has_claims(one[0]) or one[0].id in places]
+            claiming = [one for one in new if _has_claims(one[0]) or one[0].id in places]
             for job, record in claiming:
                 await take_claims(
                     transaction,
@@ -297,7 +296,7 @@ class Submissions:
             if isinstance(job, Job) and result.result == "created"
         }
         places = {id_: named for id_, named in places.items() if id_ in new}
-        if not places and not any(map(has_claims, new.values())):
+        if not places and not any(map(_has_claims, new.values())):
             return list(results)
         refused = await refuse_claims(transaction, new, places=places, now=self._clock())
         return [refused.get(one.id or "", one) for one in results]
@@ -342,6 +341,11 @@ class Submissions:
             allocated_seconds=job.time_allocation_seconds,
             **charged_by(job, self._defaults),
         )
+
+
+def _has_claims(job: Job) -> bool:
+    """Say whether the job claims public names, sessions or connections to other jobs."""
+    return bool(job.links or job.after or job.peers() or job.endpoints_with_url())
 
 
 async def _refuse_when_draining(transaction: Transaction) -> None:

@@ -18,8 +18,8 @@ from typing import Annotated, Any, Final, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from controller.jobs.spec.field_types import Size, check_text
-from controller.jobs.spec.model import MOST_PARAMETERS, ParameterName
+from controller.jobs.spec.field_types import ParameterName, Size, check_text
+from controller.jobs.spec.model import MOST_PARAMETERS
 from controller.jobs.spec.parameters import SECRET_FIELDS, DataPolicy, Strict
 from controller.jobs.spec.problems import MOST_PROBLEMS, JobRejected, Problem, make_path
 from controller.jobs.submission.checking import Mode

@@ -14,13 +14,7 @@ from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
 from controller.jobs.spec.accepted import read_spec
-from controller.jobs.spec.endpoints import (
-    asked_ports,
-    exposed_by,
-    peer_problems,
-    peers_of,
-    with_url,
-)
+from controller.jobs.spec.endpoints import asked_ports, exposed_by, peer_problems
 from controller.jobs.spec.model import Job, Owner, OwnerKey, owner_key
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.submission.checking import SubmissionResult
@@ -222,7 +216,7 @@ async def take_claims(
     """Store the claims of a job that is stored and was not refused."""
     await hold_places(transaction, list(places))
     await take_links_of(transaction, job, now=now, random=random)
-    for name, endpoint in with_url(job).items():
+    for name, endpoint in job.endpoints_with_url().items():
         session = Session(
             sid=make_sid(random),
             job_id=job.id,
@@ -283,7 +277,7 @@ async def _refuse_places(
 
 async def _lock_named(transaction: Transaction, jobs: Mapping[str, Job]) -> dict[str, JobRecord]:
     """Lock and return the stored jobs that these name as peers or predecessors."""
-    named = {one.job for job in jobs.values() for one in peers_of(job).values()}
+    named = {one.job for job in jobs.values() for one in job.peers().values()}
     named |= {one for job in jobs.values() for one in job.after}
     return await lock_jobs(transaction, named - jobs.keys())
 

@@ -16,7 +16,8 @@ from typing import Annotated, Final, Literal
 from pydantic import BaseModel, ConfigDict, Field
 
 from controller.jobs.history.pod_records import pod_at
-from controller.jobs.spec.model import Job, JobId, ToolName
+from controller.jobs.spec.field_types import JobId, ToolName
+from controller.jobs.spec.model import Job
 from controller.store.jobs.job_rows import JobRecord, RequestedEnd
 from controller.store.jobs.tools import AttachedTool
 from controller.volcano.names import TOOL_PREFIX
