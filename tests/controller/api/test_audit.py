@@ -41,7 +41,9 @@ def kept() -> Iterator[Kept]:
     logger.setLevel(level)
 
 
-async def test_who_made_changed_and_ended_what_is_recorded(api: Api, kept: Kept) -> None:
+async def test_creations_changes_and_ends_are_audited_with_their_caller(
+    api: Api, kept: Kept
+) -> None:
     await submit(api, make_job("j1"), make_job("j2", time_allocation_seconds=60))
     await submit(api, make_job("j1"))  # a repeated request changes nothing
     items = [{"job": "j1", "rank": 0, "kind": "terminal"}]
@@ -69,7 +71,7 @@ async def test_who_made_changed_and_ended_what_is_recorded(api: Api, kept: Kept)
         assert one["subject"]
 
 
-async def test_a_caller_without_a_good_token_is_recorded_without_a_subject(
+async def test_a_caller_without_valid_token_is_audited_without_subject(
     api: Api, kept: Kept
 ) -> None:
     forged = service_token(sub="root") + "x"
@@ -84,7 +86,7 @@ async def test_a_caller_without_a_good_token_is_recorded_without_a_subject(
     assert not [part for part in (*forged.split(".")[1:], "secret", "cm9vdDpwdw") if part in text]
 
 
-async def test_a_refused_change_names_the_caller_and_a_read_is_none(api: Api, kept: Kept) -> None:
+async def test_a_refused_change_is_audited_and_a_refused_read_is_not(api: Api, kept: Kept) -> None:
     assert (await api.client.get("/v1/jobs/nobody")).status == 404
     assert (await api.client.delete("/v1/jobs/nobody")).status == 404
     (one,) = kept.lines
@@ -92,7 +94,7 @@ async def test_a_refused_change_names_the_caller_and_a_read_is_none(api: Api, ke
     assert one["subject"]
 
 
-async def test_a_flood_of_refusals_makes_twenty_records_and_a_count(api: Api, kept: Kept) -> None:
+async def test_a_flood_of_refusals_writes_twenty_records_and_a_count(api: Api, kept: Kept) -> None:
     for _ in range(50):
         answer = await api.client.get("/v1/jobs", headers={"Authorization": "Bearer x"})
         assert answer.status == 401

@@ -35,7 +35,7 @@ async def fetch(api: Api) -> dict[str, Any]:
     return document
 
 
-async def test_the_description_is_valid_and_is_that_of_these_tests(api: Api) -> None:
+async def test_the_served_openapi_document_is_valid(api: Api) -> None:
     document = await fetch(api)
     assert document == api.described.document
     validate(document)
@@ -45,7 +45,7 @@ async def test_the_description_is_valid_and_is_that_of_these_tests(api: Api) -> 
     assert document["servers"][0]["url"] == "/"
 
 
-async def test_each_route_has_an_operation_with_a_name_of_its_own_and_a_tag(api: Api) -> None:
+async def test_each_route_has_an_operation_with_unique_id_and_tag(api: Api) -> None:
     document = await fetch(api)
     served = {
         (path, method): operation
@@ -66,7 +66,7 @@ async def test_each_route_has_an_operation_with_a_name_of_its_own_and_a_tag(api:
     assert {tag for one in served.values() for tag in one["tags"]} == tags
 
 
-async def test_every_example_is_what_its_schema_says(api: Api) -> None:
+async def test_every_example_matches_its_schema(api: Api) -> None:
     seen = 0
     for *place, media in contents(api.described.document):
         examples = [one["value"] for one in media.get("examples", {}).values()]
@@ -115,7 +115,7 @@ async def test_each_field_of_a_job_a_session_an_update_and_an_entry_is_described
             assert field.get("description") or "$ref" in field, (model, name)
 
 
-async def test_every_code_that_is_raised_is_one_of_an_operation(api: Api) -> None:
+async def test_every_raised_error_code_is_documented_at_an_operation(api: Api) -> None:
     raised = set[str]()
     for path in (ROOT / "controller").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
@@ -129,7 +129,7 @@ async def test_every_code_that_is_raised_is_one_of_an_operation(api: Api) -> Non
     assert {code for one in api.operations for code in one.codes()} == raised
 
 
-async def test_a_client_made_of_it_knows_errors_of_later_versions(api: Api) -> None:
+async def test_a_generated_client_accepts_errors_of_later_versions(api: Api) -> None:
     later = {"code": "of_a_later_version", "message": "Something new.", "details": {"more": 1}}
     seen = 0
     for *place, media in contents(api.described.document):
@@ -140,7 +140,7 @@ async def test_a_client_made_of_it_knows_errors_of_later_versions(api: Api) -> N
     assert seen > 200
 
 
-async def test_the_bounds_of_numbers_in_the_query_are_told(api: Api) -> None:
+async def test_bounds_of_query_parameters_are_documented(api: Api) -> None:
     parameters = {
         (path, one["name"]): one["schema"]
         for path, methods in api.described.document["paths"].items()
@@ -173,7 +173,7 @@ async def test_the_bounds_of_numbers_in_the_query_are_told(api: Api) -> None:
         ("ExplainRequest", {"token": ""}, False),
     ],
 )
-async def test_what_the_description_takes_is_what_validates(
+async def test_the_schema_accepts_exactly_what_validation_accepts(
     api: Api, model: str, body: dict[str, Any], fits: bool
 ) -> None:
     assert (api.described.problems(body, "components", "schemas", model) == []) is fits
@@ -186,7 +186,7 @@ async def test_what_the_description_takes_is_what_validates(
         assert fits
 
 
-async def test_webhooks_are_described_as_they_are_sent(api: Api) -> None:
+async def test_webhooks_are_documented_as_sent(api: Api) -> None:
     webhooks = api.described.document["webhooks"]
     for webhook in webhooks.values():
         headers = {one["name"] for one in webhook["post"]["parameters"]}

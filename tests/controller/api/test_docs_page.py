@@ -29,7 +29,7 @@ async def stranger(api: Api) -> AsyncIterator[aiohttp.ClientSession]:
         yield session
 
 
-async def test_the_description_is_there_for_everybody(
+async def test_the_openapi_document_needs_no_token(
     api: Api, stranger: aiohttp.ClientSession
 ) -> None:
     async with stranger.get("/docs/openapi.json") as answer:
@@ -51,14 +51,14 @@ async def test_the_description_is_there_for_everybody(
         ("GET", "/docs/%00", 400),
     ],
 )
-async def test_nothing_else_is_there_for_everybody(
+async def test_every_other_path_needs_a_token(
     stranger: aiohttp.ClientSession, method: str, path: str, status: int
 ) -> None:
     async with stranger.request(method, path) as answer:
         assert answer.status == status
 
 
-async def test_the_description_is_made_once_and_not_before_somebody_asks(
+async def test_the_openapi_document_is_built_once_on_demand(
     aiohttp_client: AiohttpClient,
 ) -> None:
     threads: list[int] = []
@@ -78,7 +78,7 @@ async def test_the_description_is_made_once_and_not_before_somebody_asks(
     assert thread != threading.get_ident()
 
 
-async def test_where_it_was_not_built_it_says_how_to(
+async def test_an_unbuilt_page_explains_how_to_build_it(
     tmp_path: Path, aiohttp_client: AiohttpClient
 ) -> None:
     for manifest in (None, "[]", "{", '{"docs.js": 1}', '{"docs.js": "docs.1.js"}'):
@@ -94,7 +94,7 @@ async def test_where_it_was_not_built_it_says_how_to(
 
 
 @pytest.mark.needs("node")
-async def test_the_page_names_files_that_are_there_for_ever(
+async def test_the_page_references_immutable_assets(
     stranger: aiohttp.ClientSession,
 ) -> None:
     async with stranger.get("/docs") as answer:
@@ -117,7 +117,7 @@ async def test_the_page_names_files_that_are_there_for_ever(
 
 @pytest.mark.timeout(300)
 @pytest.mark.needs("chromium", "node")
-async def test_a_browser_shows_it_and_calls_the_api_with_a_token(api: Api) -> None:
+async def test_the_page_renders_in_a_browser_and_calls_the_api_with_a_token(api: Api) -> None:
     complaints: list[str] = []
     asked: list[str] = []
 

@@ -43,7 +43,7 @@ from tests.shared.samples import Signer, make_claims
     ids=["none", "empty", "no token", "basic", "session", "expired", "long", "issuer", "foreign"],
 )
 @pytest.mark.parametrize("path", ["/v1/jobs", "/v1/openapi.json", "/v1/nothing"])
-async def test_nobody_but_the_orchestrator_learns_anything(
+async def test_callers_without_orchestrator_token_get_401_everywhere(
     api: Api, authorization: str, path: str
 ) -> None:
     answer = await api.client.get(path, headers={"Authorization": authorization})
@@ -52,7 +52,7 @@ async def test_nobody_but_the_orchestrator_learns_anything(
     assert set(await answer.json()) == {"code", "message"}
 
 
-async def test_two_authorizations_are_none(api: Api) -> None:
+async def test_two_authorization_fields_are_refused(api: Api) -> None:
     async with aiohttp.ClientSession() as stranger:
         headers = [("Authorization", f"Bearer {service_token()}")] * 2
         async with stranger.get(api.client.make_url("/v1/jobs"), headers=headers) as answer:
@@ -90,9 +90,7 @@ def members_of(count: int) -> bytes:
         (b'{"items":["%b' % (b"[" * 2 * MOST_CONTAINERS), "application/json", 400),
     ],
 )
-async def test_what_cannot_be_read_is_refused(
-    api: Api, data: bytes, kind: str, status: int
-) -> None:
+async def test_an_unreadable_body_is_refused(api: Api, data: bytes, kind: str, status: int) -> None:
     answer = await api.client.post(
         "/v1/jobs", data=io.BytesIO(data), headers={"Content-Type": kind}
     )
@@ -119,7 +117,7 @@ async def test_a_body_of_unknown_length_is_bounded_too(api: Api) -> None:
     ids=["nothing", "plain", "deflate", "more", "less"],
 )
 @pytest.mark.parametrize("coding", ["gzip", "deflate"])
-async def test_a_body_in_another_coding_than_it_names_is_refused(
+async def test_a_body_with_wrong_content_encoding_is_refused(
     api: Api, data: bytes, coding: str
 ) -> None:
     if coding == "deflate":
@@ -132,7 +130,7 @@ async def test_a_body_in_another_coding_than_it_names_is_refused(
 
 
 @pytest.mark.parametrize("pack", [gzip.compress, zlib.compress], ids=["gzip", "deflate"])
-async def test_what_becomes_too_large_is_refused_before_it_is(
+async def test_a_decompression_bomb_is_refused_before_it_is_expanded(
     api: Api, pack: Callable[[bytes], bytes]
 ) -> None:
     coding = "gzip" if pack is gzip.compress else "deflate"
@@ -143,9 +141,7 @@ async def test_what_becomes_too_large_is_refused_before_it_is(
         assert answer.status == status
 
 
-async def test_a_body_that_does_not_come_is_not_waited_for(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_stalled_body_is_408(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(requests, "BODY_SECONDS", 0.01)
     never = asyncio.Event()
 
@@ -161,7 +157,7 @@ async def test_a_body_that_does_not_come_is_not_waited_for(
 
 
 @pytest.mark.parametrize("coding", ["compress", "x-none", "gzip, gzip", "br", "zstd"])
-async def test_a_coding_that_is_not_known_is_refused_with_those_that_are(
+async def test_an_unknown_content_encoding_is_refused_with_the_known_ones(
     api: Api, coding: str
 ) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": coding}
@@ -181,13 +177,13 @@ async def test_a_coding_that_is_not_known_is_refused_with_those_that_are(
     ],
     ids=["identity", "none", "zlib", "raw", "gzip"],
 )
-async def test_a_coding_that_is_known_is_taken(api: Api, coding: str, data: bytes) -> None:
+async def test_a_known_content_encoding_is_decoded(api: Api, coding: str, data: bytes) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": coding}
     answer = await api.client.post("/v1/jobs", data=data, headers=headers)
     assert answer.status == 422
 
 
-async def test_a_body_that_breaks_off_is_no_failure_of_ours() -> None:
+async def test_an_aborted_body_is_not_logged_as_server_error() -> None:
     payload = aiohttp.StreamReader(Mock(), 2**16, loop=asyncio.get_running_loop())
     payload.feed_data(b'{"items":[')
     headers = {"Content-Type": "application/json"}
@@ -198,7 +194,7 @@ async def test_a_body_that_breaks_off_is_no_failure_of_ours() -> None:
     assert refused.value.code == "bad_json"
 
 
-async def test_what_is_expected_and_cannot_be_met_is_refused_as_all_else_is(api: Api) -> None:
+async def test_an_unknown_expectation_is_refused_in_json(api: Api) -> None:
     headers = {"Expect": "miracles", "Content-Type": "application/json"}
     answer = await api.client.post("/v1/jobs", data=b"{}", headers=headers)
     body = await answer.json()
@@ -208,19 +204,19 @@ async def test_what_is_expected_and_cannot_be_met_is_refused_as_all_else_is(api:
     assert (await api.client.post("/v1/jobs", data=b"{}", headers=waits)).status == 422
 
 
-async def test_a_method_that_is_not_there_names_those_that_are(api: Api) -> None:
+async def test_a_wrong_method_is_405_with_allow(api: Api) -> None:
     answer = await api.client.put("/v1/jobs", json={})
     assert (answer.status, (await answer.json())["code"]) == (405, "method_not_allowed")
     assert answer.headers["Allow"] == "GET,HEAD,POST"
 
 
 @pytest.mark.parametrize("path", ["jobs/a%00", "jobs?user=%00", "jobs?%00=a", "sessions/%00"])
-async def test_nul_is_in_no_name(api: Api, path: str) -> None:
+async def test_a_nul_character_is_refused_in_names(api: Api, path: str) -> None:
     answer = await api.client.get(f"/v1/{path}")
     assert (answer.status, (await answer.json())["code"]) == (400, "bad_request")
 
 
-async def test_a_store_that_is_away_is_a_line_of_the_log_and_no_trace(
+async def test_an_unavailable_store_is_logged_in_one_line(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def handler(_request: web.Request) -> web.StreamResponse:

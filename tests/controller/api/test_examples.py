@@ -36,7 +36,7 @@ def requests() -> list[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("number", range(len(requests())))
-async def test_a_request_of_the_docs_is_read(api: Api, number: int) -> None:
+async def test_documented_requests_are_accepted(api: Api, number: int) -> None:
     path, body = requests()[number]
     answer = await api.client.post(path, json=body)
     said = await answer.json()
@@ -47,5 +47,5 @@ async def test_a_request_of_the_docs_is_read(api: Api, number: int) -> None:
     assert len(problems) == len({(one["path"], one["message"]) for one in problems})
 
 
-def test_the_docs_show_more_than_one() -> None:
+def test_the_docs_contain_several_requests() -> None:
     assert len(requests()) >= 4

@@ -29,7 +29,7 @@ async def post(api: Api, jobs: list[dict[str, Any]], mode: str = "atomic") -> tu
     return answer.status, await answer.json()
 
 
-async def test_batch_creation_of_500_jobs_3_of_which_are_wrong(api: Api, script: Script) -> None:
+async def test_a_batch_of_500_jobs_reports_its_3_invalid_ones(api: Api, script: Script) -> None:
     script.answer(says({}, 503))  # another test covers the cluster's response to each job
     jobs = [job(f"j{number}", **WRONG.get(number, {})) for number in range(500)]
     status, said = await post(api, jobs)
@@ -48,7 +48,7 @@ async def test_batch_creation_of_500_jobs_3_of_which_are_wrong(api: Api, script:
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_job_server_is_one_api_whatever_volcano_there_is(
+async def test_the_api_is_the_same_for_every_volcano_version(
     api: Api, script: Script, version: str
 ) -> None:
     script.answer(says({}, 201))

@@ -66,7 +66,7 @@ TWICE = (ended(60, 5), ended(20, 10))
         (make_pod(running=False, node="n", waiting="CrashLoopBackOff"), (), "crash_loop"),
     ],
 )
-def test_a_program_crashes_again_and_again_until_it_outlives_its_crashes(
+def test_a_program_counts_as_crash_looping_until_it_runs_long_enough(
     pod: ObservedPod | None, earlier: tuple[PodRecord, ...], cause: str
 ) -> None:
     assert judged(pod, *earlier)[0] == cause
@@ -81,14 +81,14 @@ def test_a_program_crashes_again_and_again_until_it_outlives_its_crashes(
         ((), "ended again and again"),
     ],
 )
-def test_how_often_and_with_what_it_crashed_is_said(
+def test_number_and_exit_code_of_crashes_are_reported(
     earlier: tuple[PodRecord, ...], words: str
 ) -> None:
     pod = make_pod(running=False, waiting="CrashLoopBackOff")
     assert judged(pod, *earlier) == ("crash_loop", f"The program at rank 0 {words}")
 
 
-def test_what_a_gateway_says_of_a_port_is_what_is_about_the_port() -> None:
+def test_of_a_gateways_report_only_the_matching_port_is_used() -> None:
     """Other errors that a gateway reports for the session have other causes."""
     place = RankEvidence(rank=0, image="busybox", pod=running(60), earlier=(), port=8888)
     silent, forbidden = (
@@ -103,7 +103,7 @@ def test_what_a_gateway_says_of_a_port_is_what_is_about_the_port() -> None:
     assert (refused.cause, "controller_silent" in refused.seen) == ("port_closed", False)
 
 
-def test_a_controller_that_no_policy_lets_through_blames_none() -> None:
+def test_a_blocked_controller_blames_no_network_policy() -> None:
     """In the manifests, only gateways reach jobs and hubs: the controller's probe is dropped."""
     answers = RankEvidence(
         rank=0, image="busybox", pod=replace(running(60), answers=True), earlier=(), port=8888
@@ -120,7 +120,7 @@ def test_a_controller_that_no_policy_lets_through_blames_none() -> None:
     ("connected", "ok", "cause"),
     [("open", True, None), ("unanswered", None, None), ("refused", False, "hub_gone")],
 )
-def test_a_hub_is_gone_where_nothing_listens_in_its_place(
+def test_a_hub_is_gone_if_its_port_refuses_connections(
     connected: Literal["open", "unanswered", "refused"], ok: bool | None, cause: str | None
 ) -> None:
     found = judge_hub(Probed(connected), "0123456789", now=NOW)

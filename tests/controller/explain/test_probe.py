@@ -25,7 +25,7 @@ from controller.explain.probe import Probed, probe
     ],
 )
 @pytest.mark.parametrize("leaves", [True, False])
-async def test_whatever_an_app_says_there_is_a_result(
+async def test_a_probe_has_a_result_for_any_response(
     says: bytes, status: int | None, *, leaves: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probing, "ANSWER_SECONDS", 0.3)
@@ -56,7 +56,7 @@ async def test_whatever_an_app_says_there_is_a_result(
     assert asked == Probed("open", sent=True, status=status)
 
 
-async def test_where_nobody_listens_is_refused() -> None:
+async def test_a_probe_of_a_closed_port_is_refused() -> None:
     server = await asyncio.start_server(lambda _reader, _writer: None, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     server.close()

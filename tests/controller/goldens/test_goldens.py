@@ -35,18 +35,18 @@ async def made(case: Case) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
-async def test_what_is_made_is_what_was_kept(case: Case) -> None:
+async def test_rendered_manifests_match_the_stored_ones(case: Case) -> None:
     kept = (FILES / f"{case.name}.yaml").read_text()
     assert text_of(await made(case)) == kept, "changed on purpose? `make goldens`"
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
-async def test_what_is_made_breaks_no_rule(case: Case) -> None:
+async def test_rendered_manifests_break_no_rule(case: Case) -> None:
     assert broken_rules(await made(case)) == []
 
 
 @pytest.mark.parametrize("case", CASES, ids=NAMES)
-async def test_volcanos_own_rules_take_it(case: Case) -> None:
+async def test_rendered_jobs_pass_volcanos_admission_rules(case: Case) -> None:
     manifest = (await made(case))["VolcanoJob"]
     (definition,) = [one for one in make_definitions() if one["spec"]["names"]["kind"] == "Job"]
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
@@ -68,11 +68,11 @@ def test_every_plugin_has_a_case_and_a_page() -> None:
     }
 
 
-def test_no_file_is_nobodys() -> None:
+def test_no_golden_file_is_unused() -> None:
     assert {file.stem for file in FILES.iterdir()} == set(NAMES)
 
 
-async def test_the_pages_show_what_is_made() -> None:
+async def test_the_pages_show_the_rendered_manifests() -> None:
     examples = {case.name: example_of(case, await made(case)) for case in CASES}
     for page in PAGES.glob("*.md"):
         text = page.read_text()
@@ -123,7 +123,7 @@ BREAKS: list[tuple[str, Callable[[dict[str, Any]], object]]] = [
 
 
 @pytest.mark.parametrize(("rule", "change"), BREAKS, ids=[rule for rule, _ in BREAKS])
-async def test_a_rule_that_is_broken_is_found(
+async def test_a_broken_rule_is_detected(
     rule: str, change: Callable[[dict[str, Any]], object]
 ) -> None:
     parts = copy.deepcopy(await made(WHOLE))
@@ -135,7 +135,7 @@ async def test_a_rule_that_is_broken_is_found(
     ("rule", "label"),
     [("leads to several pods", "volcano.sh/task-index"), ("another job's", "fumarole.dev/job")],
 )
-async def test_a_service_of_a_rank_that_may_lead_elsewhere_is_found(rule: str, label: str) -> None:
+async def test_a_rank_service_with_a_wrong_selector_is_detected(rule: str, label: str) -> None:
     (case,) = [case for case in CASES if case.name == "rank_services"]
     parts = copy.deepcopy(await made(case))
     service = next(one for one in parts["companions"] if one["kind"] == "Service")

@@ -12,7 +12,7 @@ from tests.controller.hub.attaching import Hub
 from tests.controller.hub.streams import FakeExecutor
 
 
-async def test_a_client_sees_the_shell_and_types(hub: Hub, executor: FakeExecutor) -> None:
+async def test_a_client_receives_output_and_sends_input(hub: Hub, executor: FakeExecutor) -> None:
     client = await hub.attach()
     attached_as = await client.hear("attached")
     assert attached_as == {
@@ -26,9 +26,7 @@ async def test_a_client_sees_the_shell_and_types(hub: Hub, executor: FakeExecuto
     assert bytes(stream.typed) == b"ls\n"
 
 
-async def test_a_character_that_comes_in_two_pieces_stays_whole(
-    hub: Hub, executor: FakeExecutor
-) -> None:
+async def test_a_split_utf_8_character_stays_whole(hub: Hub, executor: FakeExecutor) -> None:
     client = await hub.attach()
     await client.see(b"$ ")
     stream = executor.streams[0]
@@ -47,9 +45,7 @@ async def test_a_character_that_comes_in_two_pieces_stays_whole(
     await second.see("\u20ac!".encode())
 
 
-async def test_the_second_client_finds_what_the_first_left(
-    hub: Hub, executor: FakeExecutor
-) -> None:
+async def test_the_second_client_receives_the_scrollback(hub: Hub, executor: FakeExecutor) -> None:
     first = await hub.attach()
     await first.see(b"$ ")
     executor.streams[0].write(b"left behind \x1b[6n")
@@ -64,7 +60,7 @@ async def test_the_second_client_finds_what_the_first_left(
     assert len(executor.streams) == 1
 
 
-async def test_several_see_the_same_and_control_decides_the_size(
+async def test_several_clients_share_output_and_the_controlling_one_sets_the_size(
     hub: Hub, executor: FakeExecutor
 ) -> None:
     control, view = await hub.attach(), await hub.attach(mode="view")
@@ -77,7 +73,7 @@ async def test_several_see_the_same_and_control_decides_the_size(
     assert executor.streams[0].sizes[-1] == (132, 43)
 
 
-async def test_view_neither_types_nor_resizes(hub: Hub, executor: FakeExecutor) -> None:
+async def test_a_viewer_can_neither_type_nor_resize(hub: Hub, executor: FakeExecutor) -> None:
     view, control = await hub.attach(mode="view"), await hub.attach()
     await view.socket.send_bytes(b"rm -rf /\n")
     await view.socket.send_str('{"type":"resize","cols":1,"rows":1}')
@@ -88,7 +84,7 @@ async def test_view_neither_types_nor_resizes(hub: Hub, executor: FakeExecutor) 
     assert executor.streams[0].sizes == [(80, 24)]
 
 
-async def test_texts_that_are_not_understood_end_nothing(hub: Hub, executor: FakeExecutor) -> None:
+async def test_unknown_control_messages_are_ignored(hub: Hub, executor: FakeExecutor) -> None:
     client = await hub.attach()
     for text in ("", "{", '{"type":"later"}', '{"type":"resize","cols":-1,"rows":1}', "[" * 4000):
         await client.socket.send_str(text)
@@ -107,7 +103,7 @@ async def test_a_frame_of_more_than_a_mebibyte_is_refused(hub: Hub, executor: Fa
     assert not executor.streams[0].typed
 
 
-async def test_a_client_that_reads_nothing_stalls_nobody(
+async def test_a_stalled_client_does_not_stall_others(
     hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attached, "STUCK_SECONDS", 0.3)
@@ -126,7 +122,7 @@ async def test_a_client_that_reads_nothing_stalls_nobody(
     await reading.see(b"on and on")
 
 
-async def test_a_client_that_was_behind_is_told_what_it_missed(
+async def test_a_client_that_fell_behind_is_told_how_much_it_missed(
     hub: Hub, executor: FakeExecutor
 ) -> None:
     slow, fast = await hub.attach(), await hub.attach()

@@ -15,7 +15,7 @@ def make(key: bytes, clock: Clock, jti: str = "one") -> str:
     return tokens.make(sid="a" * 26, sub="ada", mode="view", jti=jti, now=clock())
 
 
-def test_a_token_is_taken_once(clock: Clock) -> None:
+def test_a_token_is_accepted_once(clock: Clock) -> None:
     claims = Claims([KEY], clock=clock)
     attach = claims.verify(make(KEY, clock))
     assert (attach.sub, attach.mode) == ("ada", "view")
@@ -25,14 +25,14 @@ def test_a_token_is_taken_once(clock: Clock) -> None:
     claims.take(claims.verify(make(KEY, clock, "two")))
 
 
-def test_verifying_takes_nothing(clock: Clock) -> None:
+def test_verification_does_not_spend_the_token(clock: Clock) -> None:
     claims = Claims([KEY], clock=clock)
     token = make(KEY, clock)
     assert claims.verify(token) == claims.verify(token)
     claims.take(claims.verify(token))
 
 
-def test_a_taken_token_is_remembered_for_as_long_as_it_verifies(clock: Clock) -> None:
+def test_a_spent_token_is_remembered_until_it_expires(clock: Clock) -> None:
     claims = Claims([KEY], clock=clock)
     token = make(KEY, clock)
     claims.take(claims.verify(token))
@@ -46,7 +46,7 @@ def test_a_taken_token_is_remembered_for_as_long_as_it_verifies(clock: Clock) ->
             claims.take(attach)
 
 
-def test_memory_is_bounded_and_frees_itself(clock: Clock) -> None:
+def test_the_memory_of_spent_tokens_is_bounded_and_expires(clock: Clock) -> None:
     claims = Claims([KEY], clock=clock, most=3)
     for number in range(3):
         claims.take(claims.verify(make(KEY, clock, str(number))))

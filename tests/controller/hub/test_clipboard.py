@@ -30,7 +30,7 @@ SHOWN = [
 
 
 @given(st.lists(st.sampled_from(COPIES + SHOWN)), st.lists(st.integers(0, 200), max_size=200))
-def test_all_but_the_clipboard_is_shown_however_it_is_cut(
+def test_all_output_but_clipboard_sequences_is_forwarded_in_any_split(
     parts: list[bytes], cuts: list[int]
 ) -> None:
     whole = b"".join([*parts, b"end"])
@@ -42,11 +42,11 @@ def test_all_but_the_clipboard_is_shown_however_it_is_cut(
 
 
 @pytest.mark.parametrize("tail", [b"\x1b", b"\x1b]", b"\x1b]5", b"\xc2"])
-def test_little_is_held_back(tail: bytes) -> None:
+def test_little_output_is_buffered(tail: bytes) -> None:
     guard = ClipboardGuard()
     assert guard.feed(b"$ " + tail) == b"$ "
     assert guard.feed(b"!") == tail + b"!"
 
 
-def test_a_sequence_that_another_one_breaks_off_takes_only_itself() -> None:
+def test_an_interrupted_sequence_removes_only_itself() -> None:
     assert ClipboardGuard().feed(b"\x1b]52;c;QQ\x1b[31mred") == b"\x1b[31mred"

@@ -98,7 +98,7 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_a_shell_is_opened_before_anybody_attaches() -> None:
+async def test_a_shell_is_opened_before_the_first_client_attaches() -> None:
     executor = FakeExecutor()
     async with running(FakeTerminals(TERMINAL), executor) as shells:
         await until(lambda: shells.running == 1)
@@ -108,7 +108,7 @@ async def test_a_shell_is_opened_before_anybody_attaches() -> None:
         assert len(executor.streams) == 1, "whoever attaches finds that very shell"
 
 
-async def test_a_terminal_of_a_moment_ago_is_found() -> None:
+async def test_a_just_created_terminal_is_found() -> None:
     terminals = FakeTerminals()
     async with running(terminals, FakeExecutor()) as shells:
         await asyncio.sleep(0.02)
@@ -117,7 +117,7 @@ async def test_a_terminal_of_a_moment_ago_is_found() -> None:
         assert await shells.open(await shells.find(SID))
 
 
-async def test_what_was_found_during_a_look_is_not_ended_by_its_older_answer() -> None:
+async def test_a_terminal_found_during_a_poll_is_not_ended_by_its_older_result() -> None:
     terminals = FakeTerminals()
     terminals.pause.clear()
     async with running(terminals, FakeExecutor()) as shells:
@@ -129,7 +129,7 @@ async def test_what_was_found_during_a_look_is_not_ended_by_its_older_answer() -
         assert shell.ending is None
 
 
-async def test_two_who_attach_at_once_share_one_shell() -> None:
+async def test_two_concurrent_attaches_share_one_shell() -> None:
     executor = FakeExecutor()
     terminals = FakeTerminals()
     async with running(terminals, executor) as shells:
@@ -149,13 +149,13 @@ async def _attach(shells: HeldShells) -> object:
     return await shells.open(await shells.find(SID))
 
 
-async def test_a_terminal_of_nobody_is_not_held() -> None:
+async def test_an_unassigned_terminal_is_not_held() -> None:
     async with running(FakeTerminals(), FakeExecutor()) as shells:
         with pytest.raises(NotHeld):
             await shells.find(SID)
 
 
-async def test_a_session_that_ends_takes_its_shell_with_it() -> None:
+async def test_an_ended_session_ends_its_shell() -> None:
     terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
     async with running(terminals, executor) as shells:
         shell = await shells.open(await shells.find(SID))
@@ -167,7 +167,7 @@ async def test_a_session_that_ends_takes_its_shell_with_it() -> None:
             await shells.find(SID)
 
 
-async def test_a_terminal_that_moved_to_another_hub_is_worth_coming_back_to() -> None:
+async def test_a_terminal_moved_to_another_hub_closes_with_service_restart() -> None:
     terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
     async with running(terminals, executor) as shells:
         shell = await shells.open(await shells.find(SID))
@@ -177,7 +177,7 @@ async def test_a_terminal_that_moved_to_another_hub_is_worth_coming_back_to() ->
         assert shell.ending == ShellEnd(REPLACED, "another hub holds the terminal")
 
 
-async def test_attaching_to_an_ended_session_is_refused_before_the_next_look() -> None:
+async def test_attaching_to_an_ended_session_is_refused_before_the_next_poll() -> None:
     terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
     async with running(terminals, executor) as shells:
         shell = await shells.open(await shells.find(SID))
@@ -188,7 +188,7 @@ async def test_attaching_to_an_ended_session_is_refused_before_the_next_look() -
         assert shell.ending is not None
 
 
-async def test_another_pod_is_another_shell() -> None:
+async def test_another_pod_gets_another_shell() -> None:
     terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
     async with running(terminals, executor) as shells:
         shell = await shells.open(await shells.find(SID))
@@ -201,7 +201,7 @@ async def test_another_pod_is_another_shell() -> None:
         assert not executor.streams[1].closed
 
 
-async def test_a_shell_that_was_left_is_opened_anew_for_who_attaches() -> None:
+async def test_an_exited_shell_is_reopened_for_an_attaching_client() -> None:
     executor = FakeExecutor()
     async with running(FakeTerminals(TERMINAL), executor) as shells:
         shell = await shells.open(await shells.find(SID))
@@ -212,7 +212,7 @@ async def test_a_shell_that_was_left_is_opened_anew_for_who_attaches() -> None:
         assert await shells.open(await shells.find(SID)) is not shell
 
 
-async def test_a_store_that_does_not_answer_ends_nothing() -> None:
+async def test_an_unresponsive_store_ends_no_shell() -> None:
     terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
     async with running(terminals, executor) as shells:
         shell = await shells.open(await shells.find(SID))
@@ -226,7 +226,7 @@ async def test_a_store_that_does_not_answer_ends_nothing() -> None:
         await until(lambda: shells.problem is None)
 
 
-async def test_a_store_that_is_away_for_long_fills_no_log(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_long_store_outage_does_not_flood_the_log(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     terminals = FakeTerminals()
     async with running(terminals, FakeExecutor()) as shells:
@@ -238,7 +238,7 @@ async def test_a_store_that_is_away_for_long_fills_no_log(caplog: pytest.LogCapt
     assert caplog.text.count("the hub cannot register in the store") == 1
 
 
-async def test_a_refused_exec_is_told_and_tried_again_a_moment_later(clock: Clock) -> None:
+async def test_a_refused_exec_is_reported_and_retried(clock: Clock) -> None:
     terminals, executor = FakeTerminals(), FakeExecutor()
     executor.refuse = ExecFailed("pods/exec was refused with 500", status=500)
     async with running(terminals, executor, clock) as shells:
@@ -255,7 +255,7 @@ async def test_a_refused_exec_is_told_and_tried_again_a_moment_later(clock: Cloc
         assert await shells.open(place)
 
 
-async def test_a_hub_that_ends_tells_the_store_and_its_clients() -> None:
+async def test_at_shutdown_a_hub_notifies_store_and_clients() -> None:
     terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
     async with running(terminals, executor) as shells:
         shell = await shells.open(await shells.find(SID))
@@ -264,7 +264,7 @@ async def test_a_hub_that_ends_tells_the_store_and_its_clients() -> None:
     assert executor.streams[0].closed
 
 
-async def test_a_hub_ends_also_when_the_store_does_not_answer() -> None:
+async def test_a_hub_shuts_down_although_the_store_does_not_respond() -> None:
     terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
     async with running(terminals, executor) as shells:
         await shells.open(await shells.find(SID))

@@ -70,7 +70,7 @@ async def paused(stream: FakeStream) -> int:
 
 
 @pytest.mark.parametrize("key", INTERRUPTS)
-async def test_an_interrupt_is_behind_what_the_client_was_sent_and_not_behind_the_rest(
+async def test_an_interrupt_discards_output_not_yet_sent_to_the_client(
     hub: Hub, executor: FakeExecutor, key: bytes
 ) -> None:
     client = await slow(hub)
@@ -88,7 +88,9 @@ async def test_an_interrupt_is_behind_what_the_client_was_sent_and_not_behind_th
     assert bytes(client.output) == whole[:front] + whole[front + gap :], "in order"
 
 
-async def test_what_was_left_out_is_in_the_scrollback_yet(hub: Hub, executor: FakeExecutor) -> None:
+async def test_discarded_output_is_still_in_the_scrollback(
+    hub: Hub, executor: FakeExecutor
+) -> None:
     client = await slow(hub)
     executor.streams[0].write(*BLOCKS[:100])
     await paused(executor.streams[0])
@@ -100,7 +102,7 @@ async def test_what_was_left_out_is_in_the_scrollback_yet(hub: Hub, executor: Fa
     assert bytes(again.output) == b"$ " + b"".join(BLOCKS[:100]) + b"END"
 
 
-async def test_a_client_that_keeps_up_loses_nothing_by_an_interrupt(
+async def test_an_interrupt_discards_nothing_of_a_client_that_keeps_up(
     hub: Hub, executor: FakeExecutor
 ) -> None:
     client = await hub.attach(after=0)
@@ -118,7 +120,7 @@ async def test_a_client_that_keeps_up_loses_nothing_by_an_interrupt(
 
 
 @pytest.mark.parametrize("typed", [b"c", b"\x03\x03", b"x\x03"])
-async def test_other_input_leaves_nothing_out(
+async def test_other_input_discards_no_output(
     hub: Hub, executor: FakeExecutor, typed: bytes
 ) -> None:
     client = await slow(hub)
@@ -130,7 +132,9 @@ async def test_other_input_leaves_nothing_out(
     assert stream.read - read <= 4 * 65536
 
 
-async def test_a_viewers_interrupt_leaves_nothing_out(hub: Hub, executor: FakeExecutor) -> None:
+async def test_an_interrupt_of_a_viewer_discards_no_output(
+    hub: Hub, executor: FakeExecutor
+) -> None:
     client = await slow(hub, mode="view")
     stream = executor.streams[0]
     stream.write(*BLOCKS)
@@ -140,7 +144,7 @@ async def test_a_viewers_interrupt_leaves_nothing_out(hub: Hub, executor: FakeEx
     assert stream.read - read <= 4 * 65536
 
 
-async def test_a_program_that_writes_on_despite_the_interrupt_is_waited_for_again(
+async def test_a_program_that_ignores_the_interrupt_gets_backpressure_again(
     hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(interrupts, "DRAIN_SECONDS", 0.3)
@@ -162,7 +166,7 @@ async def test_a_program_that_writes_on_despite_the_interrupt_is_waited_for_agai
     await writing
 
 
-async def test_a_shell_that_exits_at_an_interrupt_says_its_last_words(
+async def test_a_shell_that_exits_at_an_interrupt_delivers_its_last_output(
     hub: Hub, executor: FakeExecutor
 ) -> None:
     client = await slow(hub)

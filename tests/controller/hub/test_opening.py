@@ -29,7 +29,7 @@ class Scripted(FakeExecutor):
         return stream
 
 
-async def test_one_exec_is_enough_where_there_is_a_bin_sh() -> None:
+async def test_one_exec_suffices_if_bin_sh_exists() -> None:
     executor = Scripted([b"$ "])
     stream, first = await open_shell(executor, WHERE)
     assert (stream, first) == (executor.streams[0], b"$ ")
@@ -37,7 +37,7 @@ async def test_one_exec_is_enough_where_there_is_a_bin_sh() -> None:
     assert executor.containers == [WHERE]
 
 
-async def test_other_shells_are_tried_where_there_is_no_bin_sh() -> None:
+async def test_other_shells_are_tried_without_bin_sh() -> None:
     executor = Scripted([MISSING], [MISSING], [b"% "])
     stream, first = await open_shell(executor, WHERE)
     assert first == b"% "
@@ -46,7 +46,7 @@ async def test_other_shells_are_tried_where_there_is_no_bin_sh() -> None:
     assert stream is executor.streams[2]
 
 
-async def test_a_runtime_that_writes_its_error_to_the_terminal_is_understood() -> None:
+async def test_a_runtime_error_written_to_the_terminal_is_recognised() -> None:
     words: list[bytes | Exited] = [
         b"OCI runtime exec failed: no such file",
         Exited(127, "exit 127"),
@@ -55,14 +55,14 @@ async def test_a_runtime_that_writes_its_error_to_the_terminal_is_understood() -
     assert (await open_shell(executor, WHERE))[1] == b"$ "
 
 
-async def test_a_shell_that_greets_with_such_words_is_a_shell() -> None:
+async def test_a_greeting_similar_to_a_runtime_error_is_accepted() -> None:
     executor = Scripted([b"motd: no such file\r\n", b"$ "])
     assert (await open_shell(executor, WHERE))[1] == b"motd: no such file\r\n$ "
     executor = Scripted([b"motd not found\r\n", Exited(0)])
     assert (await open_shell(executor, WHERE))[1] == b"motd not found\r\n"
 
 
-async def test_a_container_without_any_shell_says_so() -> None:
+async def test_a_container_without_any_shell_is_reported() -> None:
     nothing: list[list[bytes | Exited]] = [[MISSING]] * len(COMMANDS)
     executor = Scripted(*nothing)
     with pytest.raises(NoShell, match="/bin/sh"):
@@ -70,14 +70,14 @@ async def test_a_container_without_any_shell_says_so() -> None:
     assert all(stream.closed for stream in executor.streams)
 
 
-async def test_a_connection_that_breaks_is_no_missing_shell() -> None:
+async def test_a_broken_connection_is_not_reported_as_missing_shell() -> None:
     executor = Scripted([Exited(None, "lost", lost=True)])
     with pytest.raises(ExecFailed, match="lost"):
         await open_shell(executor, WHERE)
     assert executor.streams[0].closed
 
 
-async def test_a_shell_without_a_prompt_is_taken_after_a_while(
+async def test_a_shell_without_prompt_is_accepted_after_a_timeout(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(opening, "FIRST_WORD_SECONDS", 0.01)
@@ -99,7 +99,7 @@ async def test_a_cancelled_opening_leaves_no_stream() -> None:
 # Process id and hang-up
 
 
-async def test_the_shell_s_process_is_known_and_shown_to_nobody() -> None:
+async def test_the_shells_process_id_is_read_and_hidden_from_clients() -> None:
     for script in (
         [b"\x1b]5522;123\x07$ "],
         [b"\x1b", b"]5522;12", b"3\x07$ "],
@@ -117,7 +117,7 @@ async def test_the_shell_s_process_is_known_and_shown_to_nobody() -> None:
         assert len(executor.commands) == 2, "once is enough"
 
 
-async def test_nobody_hangs_up_on_a_process_that_has_ended() -> None:
+async def test_no_hangup_is_sent_to_an_ended_process() -> None:
     executor = Scripted([b"\x1b]5522;123\x07", Exited(0)])
     stream, first = await open_shell(executor, WHERE)
     assert first == b""
@@ -127,14 +127,14 @@ async def test_nobody_hangs_up_on_a_process_that_has_ended() -> None:
 
 
 @pytest.mark.parametrize("mark", [b"\x1b]5522;x\x07", b"\x1b]5522;-1\x07", b"\x1b]5522;0\x07"])
-async def test_only_a_process_is_hung_up_on(mark: bytes) -> None:
+async def test_a_hangup_needs_a_process_id(mark: bytes) -> None:
     executor = Scripted([mark])
     stream, _ = await open_shell(executor, WHERE)
     await stream.close()
     assert len(executor.commands) == 1
 
 
-async def test_a_container_that_is_gone_needs_no_hanging_up() -> None:
+async def test_a_removed_container_needs_no_hangup() -> None:
     executor = Scripted([b"\x1b]5522;123\x07"])
     stream, _ = await open_shell(executor, WHERE)
     executor.refuse = ExecFailed("pods/exec was refused with 404", status=404)
@@ -149,7 +149,7 @@ KILLED = Exited(137, "command terminated with exit code 137")
 STARTED = b"\x1b]5522;123;777\x07"
 
 
-async def test_a_shell_killed_with_its_container_is_lost() -> None:
+async def test_a_shell_killed_with_its_container_is_reported_lost() -> None:
     executor = Scripted([STARTED, KILLED])
     stream, _ = await open_shell(executor, WHERE)
     executor.refuse = ExecFailed("pods/exec was refused with 404", status=404)
@@ -160,14 +160,14 @@ async def test_a_shell_killed_with_its_container_is_lost() -> None:
 
 
 @pytest.mark.parametrize("answer", [Exited(None, "the container is not running"), Exited(126)])
-async def test_a_container_that_runs_nothing_any_more_has_ended(answer: Exited) -> None:
+async def test_a_container_without_processes_has_ended(answer: Exited) -> None:
     executor = Scripted([STARTED, KILLED], [answer])
     stream, _ = await open_shell(executor, WHERE)
     assert await stream.receive() == Exited(None, "the container has ended", lost=True)
     assert executor.streams[1].closed
 
 
-async def test_a_container_that_does_not_answer_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unresponsive_container_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(opening, "_CONTAINER_SECONDS", 0.01)
     executor = Scripted([STARTED, KILLED], [])
     stream, _ = await open_shell(executor, WHERE)
@@ -184,7 +184,7 @@ async def test_a_user_who_kills_the_shell_sees_its_exit_code() -> None:
     assert executor.containers == [WHERE, WHERE]
 
 
-async def test_any_other_exit_asks_nothing_of_the_container() -> None:
+async def test_other_exit_codes_need_no_check_of_the_container() -> None:
     executor = Scripted([STARTED, Exited(130)])
     stream, _ = await open_shell(executor, WHERE)
     assert await stream.receive() == Exited(130)
@@ -200,7 +200,7 @@ def began() -> bytes:
 
 
 @pytest.mark.parametrize(("was", "same"), [(began().decode(), True), ("1", False)])
-async def test_another_container_of_the_same_name_is_told_apart(was: str, same: bool) -> None:
+async def test_a_replaced_container_of_the_same_name_is_recognised(was: str, same: bool) -> None:
     executor = Scripted([b"\x1b]5522;123;%s\x07" % was.encode(), KILLED], [Exited(0)])
     stream, _ = await open_shell(executor, WHERE)
     await stream.receive()
@@ -230,13 +230,15 @@ def put(folder: Path, name: str) -> None:
     ("present", "best"),
     [(["bash", "zsh", "fish"], "bash"), (["fish", "zsh"], "zsh"), (["fish"], "fish")],
 )
-async def test_the_best_shell_is_started(tmp_path: Path, present: list[str], best: str) -> None:
+async def test_the_preferred_shell_is_started(
+    tmp_path: Path, present: list[str], best: str
+) -> None:
     for name in present:
         put(tmp_path, name)
     assert await chosen(tmp_path) == f"{best} -i xterm-256color {tmp_path / best}\n"
 
 
-async def test_a_name_that_is_no_program_is_passed_over(tmp_path: Path) -> None:
+async def test_a_missing_shell_is_skipped(tmp_path: Path) -> None:
     (tmp_path / "bash").write_text("not executable")
     put(tmp_path, "fish")
     assert (await chosen(tmp_path)).startswith("fish ")

@@ -36,7 +36,7 @@ def test_a_resize_is_read() -> None:
     assert read_resize('{"type":"resize","cols":132,"rows":43}') == Size(132, 43)
 
 
-def test_members_that_come_later_are_passed_over() -> None:
+def test_unknown_members_are_ignored() -> None:
     assert read_resize('{"type":"resize","cols":1,"rows":2,"pixels":[3]}') == Size(1, 2)
 
 
@@ -53,12 +53,12 @@ def test_members_that_come_later_are_passed_over() -> None:
         '{"type":"resize","cols":80,"rows":24,"x":' + "[" * 4000,
     ],
 )  # fmt: skip
-def test_what_is_not_understood_is_passed_over(text: str) -> None:
+def test_malformed_messages_are_ignored(text: str) -> None:
     assert read_resize(text) is None
     assert not isinstance(read_text(text), Renew | Seen | Ping)
 
 
-def test_renewals_pings_and_what_was_seen_are_read() -> None:
+def test_renewals_pings_and_acknowledgements_are_read() -> None:
     assert read_text('{"type":"renew"}') == Renew()
     assert read_text('{"type":"renew","why":"x"}') == Renew()
     assert read_text('{"type":"Renew"}') is None
@@ -68,11 +68,11 @@ def test_renewals_pings_and_what_was_seen_are_read() -> None:
 
 
 @given(st.text(max_size=200))
-def test_no_text_is_an_error(text: str) -> None:
+def test_no_text_message_raises(text: str) -> None:
     assert read_text(text) is None
 
 
-def test_a_query_says_from_where() -> None:
+def test_a_query_names_the_resume_offset() -> None:
     assert read_resume({}) is None
     assert read_resume({"stream": "ab"}) is None
     assert read_resume({"after": "0"}) == Resume(0)
@@ -80,24 +80,24 @@ def test_a_query_says_from_where() -> None:
 
 
 @pytest.mark.parametrize("after", ["", "+1", "1.0", "1e3", "x", "1" * 16, "--1", "\u0661", "1\n"])
-def test_a_query_that_cannot_be_read_is_none(after: str) -> None:
+def test_a_malformed_resume_query_raises(after: str) -> None:
     with pytest.raises(ValueError, match="whole number"):
         read_resume({"after": after})
 
 
 @pytest.mark.parametrize("name", ["", "A", "a b", "a" * 33, "\u00e9", "../x", "a\n"])
-def test_names_are_short_and_plain(name: str) -> None:
+def test_shell_names_are_short_and_plain(name: str) -> None:
     with pytest.raises(ValueError, match="letters and digits"):
         read_name(name)
     with pytest.raises(ValueError, match="letters and digits"):
         read_resume({"after": "0", "stream": name})
 
 
-def test_a_huge_size_is_brought_within_bounds() -> None:
+def test_a_huge_terminal_size_is_clamped() -> None:
     assert read_resize('{"type":"resize","cols":99999999999,"rows":5000}') == Size(4096, 4096)
 
 
-def test_messages_to_clients() -> None:
+def test_messages_to_clients_have_their_documented_form() -> None:
     attached = json.loads(attached_text(mode="view", resumed=True, size=Size(80, 24)))
     assert attached == {
         "type": "attached", "mode": "view", "resumed": True, "cols": 80, "rows": 24
@@ -109,7 +109,7 @@ def test_messages_to_clients() -> None:
     assert ended == {"type": "exit", "code": None, "message": "lost"}
 
 
-def test_what_pages_of_today_are_told() -> None:
+def test_resume_messages_have_their_documented_form() -> None:
     begin = ("0af", 5, 7)
     text = attached_text(mode="view", resumed=True, size=Size(80, 24), begin=begin)
     assert json.loads(text) == {

@@ -50,7 +50,7 @@ async def anyone(hub: Hub) -> Any:
     return shell.scrollback
 
 
-async def test_a_cut_connection_goes_on_where_it_was(hub: Hub, executor: FakeExecutor) -> None:
+async def test_a_reconnected_client_resumes_at_its_offset(hub: Hub, executor: FakeExecutor) -> None:
     first = await hub.attach(after=0)
     begin = await first.hear("attached")
     assert (begin["offset"], begin["resumed"]) == (0, False)
@@ -68,7 +68,7 @@ async def test_a_cut_connection_goes_on_where_it_was(hub: Hub, executor: FakeExe
     assert again.said("skipped") == []
 
 
-async def test_what_the_ring_has_lost_is_told(
+async def test_output_lost_from_the_ring_is_reported(
     store: Store, clock: Clock, executor: FakeExecutor, session: None
 ) -> None:
     rings = Scrollbacks(shell_bytes=1 << 18)
@@ -91,7 +91,7 @@ async def test_what_the_ring_has_lost_is_told(
         assert last.said("skipped") == [], "nobody missed what nobody asked for"
 
 
-async def test_another_shells_offset_is_worth_nothing(hub: Hub, executor: FakeExecutor) -> None:
+async def test_an_offset_of_another_shell_is_ignored(hub: Hub, executor: FakeExecutor) -> None:
     for query in ({"after": 2, "stream": "other"}, {"after": 10**12}):
         client = await hub.attach(**query)
         told = await client.hear("attached")
@@ -100,7 +100,7 @@ async def test_another_shells_offset_is_worth_nothing(hub: Hub, executor: FakeEx
 
 
 @pytest.mark.parametrize("query", [{"after": "x"}, {"after": "1", "stream": "A"}, {"shell": "../"}])
-async def test_a_query_that_cannot_be_read_is_refused(hub: Hub, query: dict[str, str]) -> None:
+async def test_a_malformed_query_is_refused(hub: Hub, query: dict[str, str]) -> None:
     url = f"{hub.url()}?{'&'.join('='.join(pair) for pair in query.items())}"
     upgrade = {
         "Authorization": f"Bearer {hub.token()}", "Connection": "Upgrade", "Upgrade": "websocket",
@@ -110,7 +110,9 @@ async def test_a_query_that_cannot_be_read_is_refused(hub: Hub, query: dict[str,
     assert (await hub.http.get(url, headers=upgrade)).status == 400
 
 
-async def test_who_was_away_when_the_shell_exited_is_told(hub: Hub, executor: FakeExecutor) -> None:
+async def test_a_client_absent_at_the_exit_is_told_the_exit_code(
+    hub: Hub, executor: FakeExecutor
+) -> None:
     first = await hub.attach(after=0)
     begin = await first.hear("attached")
     await first.see(b"$ ")
@@ -130,7 +132,7 @@ async def test_who_was_away_when_the_shell_exited_is_told(hub: Hub, executor: Fa
     assert len(executor.streams) == 2
 
 
-async def test_a_client_is_not_sent_further_ahead_than_it_can_show(
+async def test_output_is_limited_by_the_clients_window(
     hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(window, "LEAST_BYTES", 100_000)
@@ -159,7 +161,7 @@ async def test_a_client_is_not_sent_further_ahead_than_it_can_show(
     assert bytes(client.output) == b"$ " + BLOCK * 20 + b"END", "the end is not waited for"
 
 
-async def test_a_viewers_fuzzed_input_changes_nothing(hub: Hub, executor: FakeExecutor) -> None:
+async def test_fuzzed_input_of_a_viewer_has_no_effect(hub: Hub, executor: FakeExecutor) -> None:
     control, view = await hub.attach(after=0), await hub.attach(mode="view", after=0)
     stream, dice = executor.streams[0], random.Random(18)
     await view.see(b"$ ")
@@ -195,7 +197,7 @@ async def test_a_viewers_fuzzed_input_changes_nothing(hub: Hub, executor: FakeEx
 # Several shells
 
 
-async def test_a_session_has_several_shells(hub: Hub, executor: FakeExecutor) -> None:
+async def test_a_session_can_have_several_shells(hub: Hub, executor: FakeExecutor) -> None:
     one = await hub.attach(after=0)
     await one.see(b"$ ")
     two = await hub.attach(after=0, shell="5f3a")
@@ -218,7 +220,9 @@ async def test_a_session_has_several_shells(hub: Hub, executor: FakeExecutor) ->
     assert len(executor.streams) == 2
 
 
-async def test_shells_are_bounded_and_viewers_open_none(hub: Hub, executor: FakeExecutor) -> None:
+async def test_the_number_of_shells_is_bounded_and_viewers_open_none(
+    hub: Hub, executor: FakeExecutor
+) -> None:
     view = await hub.attach(mode="view", shell="mine")
     assert await view.until_closed() == ENDED
     assert view.said("refused")
@@ -241,7 +245,7 @@ async def test_shells_are_bounded_and_viewers_open_none(hub: Hub, executor: Fake
     assert late.said("refused")
 
 
-async def test_the_end_of_a_hub_ends_all_shells(
+async def test_hub_shutdown_ends_all_shells(
     store: Store, clock: Clock, executor: FakeExecutor, session: None
 ) -> None:
     async with hub_serving(store, clock, executor) as hub:

@@ -91,7 +91,7 @@ async def answered(client: Client, stream: FakeStream) -> None:
 
 
 @pytest.mark.parametrize("how", ["jti", "sub", "kid", "all"])
-async def test_a_shell_that_nobody_else_holds_is_begun_anew(
+async def test_a_shell_without_other_users_is_replaced_after_a_revocation(
     hub: Hub, executor: FakeExecutor, how: str
 ) -> None:
     bob = await enter(hub, "bob")
@@ -109,7 +109,7 @@ async def test_a_shell_that_nobody_else_holds_is_begun_anew(
     assert len(executor.streams) == 2
 
 
-async def test_others_are_told_and_one_message_begins_it_anew(
+async def test_other_users_are_notified_and_one_of_them_can_replace_the_shell(
     hub: Hub, executor: FakeExecutor
 ) -> None:
     ada, bob = await enter(hub, "ada"), await enter(hub, "bob")
@@ -137,7 +137,7 @@ async def test_others_are_told_and_one_message_begins_it_anew(
     assert again.said("revoked_input") == []
 
 
-async def test_those_who_were_told_and_are_revoked_in_turn_leave_it_to_nobody(
+async def test_a_shell_is_replaced_once_all_notified_users_are_revoked(
     hub: Hub, executor: FakeExecutor
 ) -> None:
     ada, bob = await enter(hub, "ada"), await enter(hub, "bob")
@@ -150,7 +150,9 @@ async def test_those_who_were_told_and_are_revoked_in_turn_leave_it_to_nobody(
     await ended(executor.streams[0])
 
 
-async def test_who_has_typed_nothing_leaves_nothing(hub: Hub, executor: FakeExecutor) -> None:
+async def test_a_revoked_user_who_typed_nothing_leaves_the_shell_trusted(
+    hub: Hub, executor: FakeExecutor
+) -> None:
     ada, bob = await enter(hub, "ada"), await enter(hub, "bob")
     eve = await enter(hub, "eve", mode="view")
     await eve.socket.send_bytes(b"typed in vain\n")
@@ -165,7 +167,7 @@ async def test_who_has_typed_nothing_leaves_nothing(hub: Hub, executor: FakeExec
     assert not executor.streams[0].closed
 
 
-async def test_a_later_grant_of_the_same_user_stands(hub: Hub, executor: FakeExecutor) -> None:
+async def test_a_later_grant_of_the_same_user_stays_valid(hub: Hub, executor: FakeExecutor) -> None:
     before = await enter(hub, "bob")
     await typed(before, executor.streams[0], b"x")
     after = await enter(hub, "bob", jti="open-again", issued_at=hub.clock() + 5)
@@ -175,7 +177,7 @@ async def test_a_later_grant_of_the_same_user_stands(hub: Hub, executor: FakeExe
     assert not executor.streams[0].closed
 
 
-async def test_who_was_revoked_does_not_come_back_by_a_gateway_that_lags(
+async def test_a_revoked_user_cannot_reattach_through_a_lagging_gateway(
     hub: Hub, executor: FakeExecutor
 ) -> None:
     await revoke(hub, jti="open-bob")
@@ -185,7 +187,7 @@ async def test_who_was_revoked_does_not_come_back_by_a_gateway_that_lags(
     await enter(hub, "ada")
 
 
-async def test_who_comes_in_first_after_a_revocation_finds_another_shell(
+async def test_the_first_client_after_a_revocation_gets_another_shell(
     store: Store,
     clock: Clock,
     executor: FakeExecutor,
@@ -206,7 +208,7 @@ async def test_who_comes_in_first_after_a_revocation_finds_another_shell(
         await ended(executor.streams[0])
 
 
-async def test_a_gateway_of_before_tells_no_grant_and_its_users_are_known_all_the_same(
+async def test_users_of_an_older_gateway_without_grant_are_revocable(
     hub: Hub, executor: FakeExecutor
 ) -> None:
     bob = await hub.attach(token=hub.token(sub="bob"))
@@ -220,7 +222,7 @@ async def test_a_gateway_of_before_tells_no_grant_and_its_users_are_known_all_th
 # One shell
 
 
-async def test_who_is_let_go_types_nothing_more_however_slowly_it_leaves() -> None:
+async def test_no_input_of_a_disconnected_client_is_forwarded() -> None:
     stream = FakeStream()
     made = Shell(stream, b"")
     holder = Holder("bob", "t1", "k1", AT)
@@ -232,7 +234,7 @@ async def test_who_is_let_go_types_nothing_more_however_slowly_it_leaves() -> No
     assert reader.ending == shell.ACCESS_REVOKED
 
 
-async def test_more_typists_than_are_remembered_make_a_shell_suspect(
+async def test_too_many_typists_make_a_shell_untrusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shell, "MOST_TYPISTS", 2)
@@ -247,7 +249,7 @@ async def test_more_typists_than_are_remembered_make_a_shell_suspect(
 # Revocations
 
 
-def test_revocations_hold_as_they_do_at_gateways() -> None:
+def test_revocations_apply_as_at_gateways() -> None:
     revocations = Revocations()
     bob, later = Holder("bob", "t1", "k1", AT), Holder("bob", "t2", "k1", AT + 1)
     by_user = StoredRevocation(member=f"sub:{SID}:bob", at=AT, sid=SID, sub="bob")
@@ -266,7 +268,7 @@ def test_revocations_hold_as_they_do_at_gateways() -> None:
     assert not revocations.cover(SID, bob)
 
 
-def test_what_is_not_told_is_not_matched() -> None:
+def test_a_missing_claim_matches_no_revocation() -> None:
     revocations = Revocations()
     revocations.take([StoredRevocation(member="jti:None", at=AT, jti="None")])
     told = Attach(sid=SID, sub="bob", mode="control", jti="n", exp=AT + 10)
@@ -289,7 +291,7 @@ async def in_pod(store: Store, clock: Clock, session: None, kube: Kube) -> Async
         yield hub
 
 
-async def test_in_a_pod_functions_are_gone_and_what_runs_in_the_background_is_not(
+async def test_a_new_shell_loses_functions_but_not_background_processes(
     in_pod: Hub,
 ) -> None:
     bob = await enter(in_pod, "bob")

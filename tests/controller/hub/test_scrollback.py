@@ -28,9 +28,7 @@ PIECES = [
 @given(st.lists(st.sampled_from(PIECES), min_size=1, max_size=40), st.integers(0, 300))
 @example([b"\x1bP1$r0m\x1b\\"], 2)
 @example([b"\x1bXabc\x1b\\"], 2)
-def test_a_cut_is_between_tokens_and_never_before_what_was_asked(
-    pieces: list[bytes], least: int
-) -> None:
+def test_a_cut_is_between_tokens_at_or_after_the_offset(pieces: list[bytes], least: int) -> None:
     data = b"".join(pieces)
     least = min(least, len(data))
     cut = safe_cut(data, least)
@@ -56,7 +54,7 @@ def test_any_bytes_can_be_cut(data: bytes, least: int) -> None:
 
 
 @given(st.lists(st.binary(max_size=200), max_size=30), st.integers(1, 300))
-def test_what_is_kept_is_the_end_of_what_was_written(chunks: list[bytes], limit: int) -> None:
+def test_the_scrollback_is_a_suffix_of_the_output(chunks: list[bytes], limit: int) -> None:
     ring, written = Scrollback(limit), b""
     for chunk in chunks:
         ring.append(chunk)
@@ -67,20 +65,20 @@ def test_what_is_kept_is_the_end_of_what_was_written(chunks: list[bytes], limit:
         assert kept == written[ring.start :]
 
 
-def test_as_much_as_the_limit_is_kept() -> None:
+def test_the_scrollback_keeps_up_to_its_limit() -> None:
     ring = Scrollback(1000)
     for _ in range(500):
         ring.append(b"0123456789")
     assert 990 <= ring.end - ring.start <= 2000
 
 
-def test_a_string_that_never_ends_is_cut_through() -> None:
+def test_an_endless_string_sequence_is_cut() -> None:
     ring = Scrollback(10_000)
     ring.append(b"\x1b]0;" + b"x" * 100_000)
     assert ring.end - ring.start <= 20_000
 
 
-def test_no_sequence_is_cut_wherever_the_ring_begins() -> None:
+def test_no_sequence_is_cut_at_any_start_of_the_ring() -> None:
     ring = Scrollback(1 << 20)
     token = b"\x1b]0;" + b"t" * 700 + b"\x07\x1b[38;5;123m\xe2\x82\xac"
     for _ in range(6000):
@@ -96,7 +94,7 @@ def test_no_sequence_is_cut_wherever_the_ring_begins() -> None:
     assert 0 < ring.size <= 2 * SEGMENT_BYTES
 
 
-def test_the_tail_is_as_long_as_was_asked_or_a_segment_shorter() -> None:
+def test_the_tail_has_the_requested_length_up_to_a_segment() -> None:
     ring = Scrollback()
     assert ring.tail(1000) == 0
     for _ in range(100):
@@ -107,7 +105,7 @@ def test_the_tail_is_as_long_as_was_asked_or_a_segment_shorter() -> None:
     assert len(ring.replay()) <= REPLAY_BYTES
 
 
-def test_single_bytes_take_no_more_room_than_large_pieces() -> None:
+def test_single_bytes_use_no_more_memory_than_large_pieces() -> None:
     ring = Scrollback(1 << 18)
     tracemalloc.start()
     try:
@@ -136,7 +134,7 @@ def test_reading_before_the_start_or_after_the_end_is_an_error() -> None:
         b"\x1b]4;1;?\x1b\\", b"\x1bP$qm\x1b\\", b"\x1bP+q544e\x1b\\", b"\x05",
     ],
 )  # fmt: skip
-def test_a_replay_asks_the_terminal_nothing(query: bytes) -> None:
+def test_a_replay_contains_no_terminal_query(query: bytes) -> None:
     ring = Scrollback()
     ring.append(b"before" + query + b"after")
     assert ring.replay() == b"beforeafter"
@@ -147,14 +145,14 @@ def test_a_replay_asks_the_terminal_nothing(query: bytes) -> None:
     "shown",
     [b"\x1b[5m", b"\x1b[2J", b"\x1b]0;why?\x07", b"\x1b[8;24;80t", b"\x1b[22;0t", b"\x1b[u"],
 )
-def test_a_replay_shows_everything_else(shown: bytes) -> None:
+def test_a_replay_contains_all_other_output(shown: bytes) -> None:
     ring = Scrollback()
     ring.append(shown)
     assert ring.replay() == shown
 
 
 @pytest.mark.parametrize("hostile", [b"\x1b[", b"\x1b]", b"\x1bP$q", b"\x1b[1;", b"\x80", b"\x1b"])
-def test_hostile_output_costs_no_more_than_other(hostile: bytes) -> None:
+def test_hostile_output_costs_linear_time(hostile: bytes) -> None:
     ring = Scrollback()
     began = time.process_time()
     for _ in range(20):

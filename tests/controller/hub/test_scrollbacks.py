@@ -13,7 +13,7 @@ def fill(rings: Scrollbacks, ring: Scrollback, size: int) -> None:
         rings.append(ring, PIECE)
 
 
-def test_those_that_were_left_longest_ago_give_way_first() -> None:
+def test_the_longest_unattended_scrollbacks_are_trimmed_first() -> None:
     rings = Scrollbacks(shell_bytes=MIB, total_bytes=3 * MIB)
     first, second, third = (rings.make() for _ in range(3))
     for ring in (first, second, third):
@@ -37,7 +37,7 @@ def test_those_that_were_left_longest_ago_give_way_first() -> None:
     assert rings.bytes <= 3 * MIB
 
 
-def test_where_everybody_is_attached_the_largest_gives_way() -> None:
+def test_if_all_are_attended_the_largest_scrollback_is_trimmed() -> None:
     rings = Scrollbacks(shell_bytes=2 * MIB, total_bytes=2 * MIB)
     large, small = rings.make(), rings.make()
     rings.attach(large)
@@ -48,7 +48,7 @@ def test_where_everybody_is_attached_the_largest_gives_way() -> None:
     assert rings.bytes <= 2 * MIB
 
 
-def test_many_small_ones_keep_a_little_each() -> None:
+def test_many_scrollbacks_keep_a_minimum_each() -> None:
     rings = Scrollbacks(shell_bytes=MIB, total_bytes=MIB)
     many = [rings.make() for _ in range(32)]
     for ring in many:
@@ -56,7 +56,7 @@ def test_many_small_ones_keep_a_little_each() -> None:
     assert all(0 < ring.size <= 2 * SEGMENT_BYTES for ring in many)
 
 
-def test_what_is_forgotten_counts_no_more() -> None:
+def test_a_closed_scrollback_is_not_counted() -> None:
     rings = Scrollbacks()
     ring, other = rings.make(), rings.make()
     fill(rings, ring, MIB)

@@ -23,7 +23,7 @@ from tests.controller.kube.exec_server import serving
 # Ends
 
 
-async def test_an_exit_is_told_after_the_last_words(hub: Hub, executor: FakeExecutor) -> None:
+async def test_an_exit_is_reported_after_the_last_output(hub: Hub, executor: FakeExecutor) -> None:
     client = await hub.attach()
     await client.see(b"$ ")
     executor.streams[0].write(b"exit\r\n")
@@ -57,12 +57,12 @@ async def test_another_pod_replaces_the_shell(hub: Hub, executor: FakeExecutor) 
     assert (await again.hear("attached"))["resumed"] is False
 
 
-async def test_a_terminal_that_went_to_another_hub_is_served_no_more(hub: Hub) -> None:
+async def test_a_terminal_moved_to_another_hub_is_no_longer_served(hub: Hub) -> None:
     await assign(hub, hub_id="another")
     assert (await hub.refused({"Authorization": f"Bearer {hub.token()}"})).status == 404
 
 
-async def test_a_hub_that_ends_tells_its_clients_to_come_back(
+async def test_at_shutdown_clients_are_told_to_reconnect(
     store: Store, clock: Clock, executor: FakeExecutor, session: None
 ) -> None:
     async with aiohttp.ClientSession() as http, hub_serving(store, clock, executor) as hub:
@@ -84,9 +84,7 @@ async def test_a_hub_that_ends_tells_its_clients_to_come_back(
 @pytest.mark.parametrize(
     "header", ["", "Basic YWRhOng=", "Bearer", "Bearer x", "Bearer a.b.c", "Bearer é"]
 )
-async def test_without_a_good_token_nothing_is_attached(
-    hub: Hub, executor: FakeExecutor, header: str
-) -> None:
+async def test_an_attach_needs_a_valid_token(hub: Hub, executor: FakeExecutor, header: str) -> None:
     answer = await hub.refused({"Authorization": header} if header else {})
     assert answer.status == 401
     assert answer.headers["WWW-Authenticate"] == "Bearer"
@@ -113,7 +111,7 @@ async def test_a_token_attaches_once(hub: Hub) -> None:
     assert answer.status == 409
 
 
-async def test_two_with_one_token_at_once_are_one(hub: Hub) -> None:
+async def test_of_two_concurrent_attaches_with_one_token_one_succeeds(hub: Hub) -> None:
     token = hub.token()
     tries = await asyncio.gather(
         *(hub.attach(token=token) for _ in range(8)), return_exceptions=True
@@ -122,7 +120,7 @@ async def test_two_with_one_token_at_once_are_one(hub: Hub) -> None:
     assert statuses == [409] * 7
 
 
-async def test_an_exec_that_fails_is_503_and_says_when_to_come_back(
+async def test_a_failed_exec_is_503_with_retry_after(
     store: Store, clock: Clock, executor: FakeExecutor, session: None
 ) -> None:
     executor.refuse = ExecFailed("pods/exec was refused with 500", status=500)
@@ -134,7 +132,7 @@ async def test_an_exec_that_fails_is_503_and_says_when_to_come_back(
         assert "500" in (await answer.json())["message"]
 
 
-async def test_what_is_no_upgrade_of_ours_is_400_and_spends_no_token(hub: Hub) -> None:
+async def test_an_invalid_upgrade_is_400_and_spends_no_token(hub: Hub) -> None:
     headers = {"Authorization": f"Bearer {hub.token(jti='kept')}"}
     assert (await hub.http.get(hub.url(), headers=headers)).status == 400
     other = headers | {"Sec-WebSocket-Protocol": "binary"}
@@ -142,7 +140,7 @@ async def test_what_is_no_upgrade_of_ours_is_400_and_spends_no_token(hub: Hub) -
     await hub.attach(token=hub.token(jti="kept"))
 
 
-async def test_metrics_count_shells_clients_and_answers(hub: Hub) -> None:
+async def test_metrics_count_shells_clients_and_responses(hub: Hub) -> None:
     client = await hub.attach()
     await client.see(b"$ ")
     await hub.refused({})
@@ -164,12 +162,14 @@ async def test_metrics_count_shells_clients_and_answers(hub: Hub) -> None:
         (("0.0.0.0", 5), ("hub.example", 9), ("hub.example", 9)),
     ],
 )
-def test_what_gateways_dial(taken: Address, advertise: Address | None, dial: Address) -> None:
+def test_the_advertised_address_is_dialable(
+    taken: Address, advertise: Address | None, dial: Address
+) -> None:
     assert dialled(taken, advertise) == dial
 
 
 @pytest.mark.parametrize("taken", [("0.0.0.0", 5), ("::", 5), ("0:0::0", 5)])
-def test_all_addresses_are_none_that_can_be_dialled(taken: Address) -> None:
+def test_the_unspecified_address_is_not_advertised(taken: Address) -> None:
     with pytest.raises(ValueError, match="HUB_ADVERTISE"):
         dialled(taken, None)
 
@@ -177,7 +177,7 @@ def test_all_addresses_are_none_that_can_be_dialled(taken: Address) -> None:
 # A real shell
 
 
-async def test_a_real_shell_over_pods_exec(store: Store, clock: Clock, session: None) -> None:
+async def test_a_real_shell_runs_over_pods_exec(store: Store, clock: Clock, session: None) -> None:
     async def renew() -> None:
         raise AssertionError
 

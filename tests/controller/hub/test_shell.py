@@ -40,7 +40,7 @@ def read_all(shell: Shell, reader: Reader) -> bytes:
     return result
 
 
-async def test_what_is_written_is_kept_and_read_by_everyone() -> None:
+async def test_output_is_kept_and_read_by_every_client() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
         one, two = shell.enter(), shell.enter()
@@ -50,13 +50,13 @@ async def test_what_is_written_is_kept_and_read_by_everyone() -> None:
         assert shell.scrollback.replay() == b"$ hello world"
 
 
-async def test_the_terminal_has_a_size_before_any_client_comes() -> None:
+async def test_the_terminal_has_a_size_before_the_first_client() -> None:
     stream = FakeStream()
     async with running(stream):
         await until(lambda: stream.sizes == [(80, 24)])
 
 
-async def test_a_new_size_is_told_to_shell_and_clients() -> None:
+async def test_a_new_size_is_sent_to_shell_and_clients() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
         reader = shell.enter()
@@ -68,7 +68,7 @@ async def test_a_new_size_is_told_to_shell_and_clients() -> None:
         assert stream.sizes.count((100, 30)) == 1
 
 
-async def test_a_shell_without_clients_runs_on() -> None:
+async def test_a_shell_without_clients_keeps_running() -> None:
     stream = FakeStream()
     async with running(stream, limit=65536) as shell:
         stream.write(*[CHUNK] * 100)
@@ -95,7 +95,7 @@ async def test_the_fastest_client_sets_the_pace(monkeypatch: pytest.MonkeyPatch)
         assert shell.read(slow, 10)[1] > 0, "the slow one missed some, and nobody waited for it"
 
 
-async def test_clients_that_take_nothing_stall_the_shell_for_a_bounded_time(
+async def test_stalled_clients_stall_the_shell_for_a_bounded_time(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shell_module, "PAUSE_SECONDS", 0.05)
@@ -114,7 +114,7 @@ async def test_clients_that_take_nothing_stall_the_shell_for_a_bounded_time(
         assert stuck.counts, "who has caught up is waited for again"
 
 
-async def test_an_exit_is_told_with_its_code() -> None:
+async def test_an_exit_is_reported_with_its_code() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
         reader = shell.enter()
@@ -128,7 +128,7 @@ async def test_an_exit_is_told_with_its_code() -> None:
         await until(lambda: stream.closed)
 
 
-async def test_a_lost_connection_is_no_end_of_the_session() -> None:
+async def test_a_lost_connection_does_not_end_the_session() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
         stream.exit(None, "the connection was lost", lost=True)
@@ -136,7 +136,7 @@ async def test_a_lost_connection_is_no_end_of_the_session() -> None:
         assert shell.ending == ShellEnd(REPLACED, "the connection was lost")
 
 
-async def test_a_client_that_is_slow_is_waited_for_again_as_soon_as_it_takes_something(
+async def test_a_slow_client_applies_backpressure_again_after_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shell_module, "PAUSE_SECONDS", 0.05)
@@ -161,7 +161,7 @@ async def test_a_client_that_is_slow_is_waited_for_again_as_soon_as_it_takes_som
                 await asyncio.sleep(0)
 
 
-async def test_the_first_ending_counts_and_the_stream_is_closed() -> None:
+async def test_the_first_end_reason_is_kept_and_the_stream_closed() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
         shell.end(ShellEnd(ENDED, "the session has ended"))
@@ -170,7 +170,7 @@ async def test_the_first_ending_counts_and_the_stream_is_closed() -> None:
         assert shell.ending == ShellEnd(ENDED, "the session has ended")
 
 
-async def test_a_cancelled_shell_hangs_up_and_tells_its_clients() -> None:
+async def test_a_cancelled_shell_hangs_up_and_notifies_clients() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
         reader = shell.enter()
@@ -181,7 +181,7 @@ async def test_a_cancelled_shell_hangs_up_and_tells_its_clients() -> None:
     assert reader.changed.is_set()
 
 
-async def test_nothing_is_typed_into_an_ended_shell() -> None:
+async def test_input_to_an_ended_shell_is_discarded() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
         await shell.type(b"a")
@@ -192,7 +192,7 @@ async def test_nothing_is_typed_into_an_ended_shell() -> None:
         assert (1, 1) not in stream.sizes
 
 
-async def test_a_stream_that_ends_while_the_shell_waits_for_its_clients_is_noticed() -> None:
+async def test_a_stream_end_under_backpressure_is_detected() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
         shell.enter()

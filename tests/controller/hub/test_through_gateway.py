@@ -110,7 +110,7 @@ async def _no_renewal() -> None:
     raise AssertionError
 
 
-async def test_people_share_a_shell_and_a_gateway_can_come_back(terminal: Terminal) -> None:
+async def test_users_share_a_shell_and_a_restarted_gateway_reattaches(terminal: Terminal) -> None:
     ada = await terminal.browse()
     assert (await ada.hear("attached"))["mode"] == "control"
     await ada.socket.send_str('{"type":"resize","cols":100,"rows":30}')
@@ -152,7 +152,7 @@ async def test_people_share_a_shell_and_a_gateway_can_come_back(terminal: Termin
     await again.see(b"still-42")
 
 
-async def test_a_revoked_user_is_out_and_the_shell_stays(terminal: Terminal) -> None:
+async def test_a_revoked_user_is_disconnected_and_the_shell_stays(terminal: Terminal) -> None:
     ada = await terminal.browse()
     bob = await terminal.browse(sub="bob")
     await ada.hear("attached")
@@ -163,7 +163,7 @@ async def test_a_revoked_user_is_out_and_the_shell_stays(terminal: Terminal) -> 
     await ada.see(b"here-2")
 
 
-async def test_what_a_revoked_user_typed_is_told_and_left_behind_by_one_message(
+async def test_a_shell_with_input_of_a_revoked_user_is_reported_and_replaceable(
     terminal: Terminal,
 ) -> None:
     ada, bob = await terminal.browse(), await terminal.browse(sub="bob")
@@ -188,7 +188,7 @@ async def test_what_a_revoked_user_typed_is_told_and_left_behind_by_one_message(
     assert again.said("revoked_input") == []
 
 
-async def test_exit_and_the_end_of_the_session_are_4410(terminal: Terminal) -> None:
+async def test_exit_and_session_end_close_with_4410(terminal: Terminal) -> None:
     ada = await terminal.browse()
     await ada.hear("attached")
     await ada.socket.send_bytes(b"exit 3\n")
@@ -202,7 +202,7 @@ async def test_exit_and_the_end_of_the_session_are_4410(terminal: Terminal) -> N
     assert again.said("exit") == []
 
 
-async def test_another_pod_is_1012(terminal: Terminal) -> None:
+async def test_a_replaced_pod_closes_with_1012(terminal: Terminal) -> None:
     ada = await terminal.browse()
     await ada.hear("attached")
     async with terminal.store.write() as transaction:
@@ -212,7 +212,7 @@ async def test_another_pod_is_1012(terminal: Terminal) -> None:
     assert await ada.until_closed() == 1012
 
 
-async def test_an_exec_that_is_refused_is_no_101(terminal: Terminal, commands: ExecServer) -> None:
+async def test_a_refused_exec_gets_no_101(terminal: Terminal, commands: ExecServer) -> None:
     ada = await terminal.browse()
     await ada.hear("attached")
     await ada.socket.send_bytes(b"exit\n")

@@ -18,11 +18,11 @@ def shown_at(rate: float, *, seconds: float = 3.0) -> SendWindow:
     return window
 
 
-def test_a_client_that_acknowledges_nothing_has_no_window() -> None:
+def test_a_client_without_acknowledgements_has_no_window_limit() -> None:
     assert not SendWindow().is_full(1 << 40)
 
 
-def test_the_window_is_what_was_shown_in_half_a_second_within_bounds() -> None:
+def test_the_window_is_half_a_second_of_output_within_limits() -> None:
     assert shown_at(10e3, seconds=30).size() == LEAST_BYTES
     assert 500_000 <= shown_at(1e6).size() <= 500_000 + 2 * STEP
     assert shown_at(50e6).size() == MOST_BYTES
@@ -47,7 +47,7 @@ def test_the_window_of_a_client_that_becomes_slow_shrinks() -> None:
     assert window.size() <= 2 * STEP
 
 
-def test_what_was_left_out_makes_nobody_fast() -> None:
+def test_discarded_output_does_not_enlarge_the_window() -> None:
     window = shown_at(100e3)
     shown = window.acknowledged
     assert shown is not None
@@ -56,7 +56,7 @@ def test_what_was_left_out_makes_nobody_fast() -> None:
     assert window.size() == LEAST_BYTES
 
 
-def test_an_acknowledgement_goes_neither_back_nor_beyond_what_was_sent() -> None:
+def test_an_acknowledgement_neither_regresses_nor_exceeds_the_sent_offset() -> None:
     window = SendWindow()
     window.acknowledge(50, sent=100, now=0)
     assert window.acknowledged == 50
@@ -69,7 +69,7 @@ def test_an_acknowledgement_goes_neither_back_nor_beyond_what_was_sent() -> None
 
 
 @given(st.lists(st.tuples(st.integers(-10, 1 << 24), st.floats(0, 0.01)), max_size=300))
-def test_however_often_a_client_acknowledges_little_is_kept(
+def test_frequent_acknowledgements_use_bounded_memory(
     acknowledged: list[tuple[int, float]],
 ) -> None:
     window, sent, now = SendWindow(), 0, 0.0

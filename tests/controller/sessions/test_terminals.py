@@ -105,7 +105,7 @@ async def test_a_terminal_that_has_ended_is_not_found(
         )
 
 
-async def test_another_pod_is_another_shell(store: Store, clock: Clock, session: Session) -> None:
+async def test_another_pod_gets_another_shell(store: Store, clock: Clock, session: Session) -> None:
     hub = TerminalSessions(store, HUB, clock=clock)
     await assign(store, pod_uid="u1")
     before = await hub.find(SID)

@@ -66,7 +66,9 @@ async def forget(api: Api, *job_ids: str) -> None:
         await delete_job_records(transaction, job_ids, at=9.0)
 
 
-async def test_of_a_matrix_with_two_bad_items_atomic_makes_none_and_names_both(api: Api) -> None:
+async def test_an_atomic_matrix_with_two_invalid_items_creates_no_job_and_names_both(
+    api: Api,
+) -> None:
     status, said = await post(api, make_batch(template=TEMPLATE, matrix=MATRIX))
     assert status == 422
     paths = {one["path"] for one in said["details"]["problems"]}
@@ -79,7 +81,7 @@ async def test_of_a_matrix_with_two_bad_items_atomic_makes_none_and_names_both(a
     await get(api, "/v1/batches/b1", 404)
 
 
-async def test_of_a_matrix_with_two_bad_items_best_effort_makes_ten_and_a_replay_none(
+async def test_a_best_effort_matrix_with_two_invalid_items_creates_ten_jobs_once(
     api: Api,
 ) -> None:
     asked = make_batch(mode="best_effort", template=TEMPLATE, matrix=MATRIX)
@@ -104,7 +106,7 @@ async def test_of_a_matrix_with_two_bad_items_best_effort_makes_ten_and_a_replay
     assert (len(api.woken), sorted(await ids(api))) == (10, sorted(made))
 
 
-async def test_a_job_shows_its_batch_and_the_variables_that_it_was_made_with(api: Api) -> None:
+async def test_a_job_shows_its_batch_and_variables(api: Api) -> None:
     template = make_template(
         replicas="{{n}}", invocation={"command": ["train", "--lr={{lr}}", "{{n}}"]}
     )
@@ -119,7 +121,7 @@ async def test_a_job_shows_its_batch_and_the_variables_that_it_was_made_with(api
     assert (alone["batch"], alone["batch_item"]) == (None, None)
 
 
-async def test_another_body_of_a_known_id_is_a_conflict(api: Api) -> None:
+async def test_another_body_for_a_known_batch_id_is_a_conflict(api: Api) -> None:
     assert (await post(api, make_batch()))[0] == 201
     for other in (
         make_batch(count=4),
@@ -134,13 +136,13 @@ async def test_another_body_of_a_known_id_is_a_conflict(api: Api) -> None:
     assert await ids(api) == ["b1-0", "b1-1", "b1-2"]
 
 
-async def test_the_same_batch_twice_at_once_is_made_once(api: Api) -> None:
+async def test_concurrent_identical_batches_are_created_once(api: Api) -> None:
     answers = await asyncio.gather(*(post(api, make_batch(count=40)) for _ in range(3)))
     assert sorted(status for status, _ in answers) == [200, 200, 201]
     assert len(await ids(api)) == len(api.woken) == 40
 
 
-async def test_what_dies_before_the_commit_leaves_nothing_and_is_asked_for_again(
+async def test_a_crash_before_the_commit_leaves_nothing_and_the_call_can_be_repeated(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def dies(_transaction: Transaction, _jobs: object) -> None:
@@ -156,7 +158,7 @@ async def test_what_dies_before_the_commit_leaves_nothing_and_is_asked_for_again
 
 
 @pytest.mark.parametrize("mode", ["atomic", "best_effort"])
-async def test_what_is_wrong_with_all_items_is_told_once_and_nothing_is_kept(
+async def test_an_error_of_all_items_is_reported_once_and_no_job_is_kept(
     api: Api, mode: str
 ) -> None:
     template = make_template(colour="red", replicas="{{n}}")
@@ -172,7 +174,7 @@ async def test_what_is_wrong_with_all_items_is_told_once_and_nothing_is_kept(
     assert (await post(api, make_batch(mode="best_effort", template=right, array=array)))[0] == 201
 
 
-async def test_an_unknown_variable_is_refused_in_either_mode(api: Api) -> None:
+async def test_an_unknown_variable_is_refused_in_both_modes(api: Api) -> None:
     template = make_template(name="{{who}}")
     for mode in ("atomic", "best_effort"):
         status, said = await post(api, make_batch(mode=mode, template=template))
@@ -197,7 +199,7 @@ async def test_a_batch_has_one_owner(api: Api) -> None:
         {"template": make_template(name="x" * 9000), "count": 1000},
     ],
 )
-async def test_what_is_more_than_a_thousand_items_or_too_long_together_is_413(
+async def test_more_than_a_thousand_items_or_an_oversize_expansion_is_413(
     api: Api, more: dict[str, Any]
 ) -> None:
     status, said = await post(api, make_batch(**more))
@@ -214,7 +216,7 @@ async def test_a_body_over_4_mib_is_413(api: Api) -> None:
     assert answer.status == 413
 
 
-async def test_a_secret_of_the_template_is_shown_nowhere_and_another_one_is_another_body(
+async def test_a_template_secret_is_never_returned_and_changes_the_body_hash(
     api: Api,
 ) -> None:
     def asked(value: str) -> dict[str, Any]:
@@ -232,7 +234,7 @@ async def test_a_secret_of_the_template_is_shown_nowhere_and_another_one_is_anot
     assert "c4n4ry" not in repr(answers)
 
 
-async def test_a_batch_takes_up_jobs_that_are_there_and_nobody_elses(api: Api) -> None:
+async def test_a_batch_adopts_existing_jobs_of_the_same_owner_only(api: Api) -> None:
     # After the loss of the store, the jobs were adopted but their batch was not.
     await submit(api, make_job("b1-0"), make_job("b1-1", image="busybox"))
     await post(api, make_batch("b2", template=make_template(id="b1-2"), count=1))
@@ -249,7 +251,7 @@ async def test_a_batch_takes_up_jobs_that_are_there_and_nobody_elses(api: Api) -
     assert (status, said["details"]["problems"][0]["path"]) == (409, "items[0].id")
 
 
-async def test_while_nothing_is_taken_a_replay_is_told_all_the_same(api: Api) -> None:
+async def test_during_maintenance_a_replay_still_gets_its_response(api: Api) -> None:
     await post(api, make_batch())
     drain = {"action": "drain", "message": "no more"}
     assert (await api.client.post("/v1/maintenance", json=drain)).status == 200
@@ -259,7 +261,7 @@ async def test_while_nothing_is_taken_a_replay_is_told_all_the_same(api: Api) ->
     await get(api, "/v1/batches/b2", 404)
 
 
-async def test_a_batch_counts_jobs_also_those_whose_records_go_one_by_one(api: Api) -> None:
+async def test_a_batch_counts_jobs_whose_records_were_deleted(api: Api) -> None:
     await post(api, make_batch(count=4))
     await finish(api, "b1-1")
     await finish(api, "b1-2", state="FAILURE")
@@ -285,9 +287,7 @@ async def test_a_batch_counts_jobs_also_those_whose_records_go_one_by_one(api: A
     assert (await post(api, make_batch(count=4)))[0] == 200
 
 
-async def test_a_batch_is_ended_with_all_its_jobs_again_changes_nothing(
-    api: Api, kept: Kept
-) -> None:
+async def test_ending_a_batch_ends_all_jobs_and_is_idempotent(api: Api, kept: Kept) -> None:
     await post(api, make_batch(count=130))
     await submit(api, make_job("other"))
     await finish(api, "b1-7", state="FAILURE")
@@ -310,7 +310,7 @@ async def test_a_batch_is_ended_with_all_its_jobs_again_changes_nothing(
     assert (await api.client.delete("/v1/batches/b9")).status == 404
 
 
-async def test_batches_are_listed_newest_first_by_owner_page_by_page(api: Api) -> None:
+async def test_batches_are_listed_by_owner_newest_first_in_pages(api: Api) -> None:
     for number in range(5):
         owner = {"user": "ada" if number % 2 else "eve"}
         owner |= {"project": "sun"} if number == 3 else {}
@@ -331,7 +331,7 @@ async def test_batches_are_listed_newest_first_by_owner_page_by_page(api: Api) -
         await get(api, f"/v1/batches{wrong}", 422)
 
 
-async def test_items_and_jobs_of_a_batch_come_page_by_page(api: Api) -> None:
+async def test_items_and_jobs_of_a_batch_are_paginated(api: Api) -> None:
     await post(api, make_batch(count=12))
     await submit(api, make_job("other"))
     first = await get(api, "/v1/batches/b1/items?limit=7")
@@ -357,7 +357,7 @@ async def test_items_and_jobs_of_a_batch_come_page_by_page(api: Api) -> None:
 
 
 @pytest.mark.parametrize("settings", [{"FUMAROLE_CONTROLLER_VOLUMES": "sets=sets:ro"}])
-async def test_the_jobs_of_a_batch_have_its_policies_but_for_their_own(api: Api) -> None:
+async def test_jobs_inherit_the_data_set_policies_of_their_batch(api: Api) -> None:
     parameters: dict[str, Any] = {
         "images": {"type": "directory", "path": "/sets/images"},
         "words": {"type": "file", "path": "/sets/words", "policy": "{{how}}"},

@@ -20,7 +20,7 @@ def paths(said: dict[str, Any]) -> set[str]:
     return {one["path"] for one in said["details"]["problems"]}
 
 
-async def test_a_chain_is_taken_in_one_call_and_refused_with_every_mistake(api: Api) -> None:
+async def test_a_chain_is_accepted_in_one_call_or_refused_with_all_errors(api: Api) -> None:
     chain = [make_job("c", after=["b"]), make_job("b", after=["a"]), make_job("a")]
     assert (await submit(api, *chain))[0] == 200
     assert (await submit(api, *chain))[1]["items"][0]["result"] == "unchanged"
@@ -34,7 +34,7 @@ async def test_a_chain_is_taken_in_one_call_and_refused_with_every_mistake(api: 
     assert await ids(api) == ["a", "b", "c"]
 
 
-async def test_in_best_effort_what_waits_for_a_refused_job_is_refused(api: Api) -> None:
+async def test_in_best_effort_followers_of_a_refused_job_are_refused(api: Api) -> None:
     _, said = await submit(
         api,
         make_job("a", replicas=0),
@@ -48,7 +48,7 @@ async def test_in_best_effort_what_waits_for_a_refused_job_is_refused(api: Api) 
     assert results == ["rejected", "rejected", "rejected", "created", "created"]
 
 
-async def test_items_of_a_batch_may_follow_each_other(api: Api) -> None:
+async def test_items_of_a_batch_may_depend_on_each_other(api: Api) -> None:
     array = [{"first": "{{batch}}"}]
     assert (await post(api, make_batch("b0", count=1)))[0] == 201
     template = make_template(after=["{{first}}-0"])
@@ -83,7 +83,7 @@ def reads(job: str, **fields: Any) -> dict[str, Any]:
     return {"after": [job], "parameters": {"model": {"type": "artefacts", "job": job}}, **fields}
 
 
-async def test_a_follower_has_its_predecessors_artefacts_and_keeps_where_they_are(api: Api) -> None:
+async def test_a_follower_mounts_its_predecessors_artefacts_and_keeps_their_paths(api: Api) -> None:
     train = make_job("train", kind="training", output="/home/runs/1")
     chain = [make_job("small", output="/home/runs/2", **reads("train")), train]
     assert (await submit(api, *chain))[0] == 200
@@ -117,7 +117,7 @@ async def test_a_chain_outlives_its_predecessors_record(api: Api) -> None:
     assert (status, paths(said)) == (422, {"items[0].parameters.model.job"})
 
 
-async def test_artefacts_that_nobody_makes_or_somebody_else_does_are_refused(api: Api) -> None:
+async def test_artefacts_of_no_job_or_of_another_owner_are_refused(api: Api) -> None:
     evil = {"user": "eve"}
     assert (await submit(api, make_job("bare"), make_job("out", output="/home/x")))[0] == 200
     # The follower's path would be longer than the store can keep and read back.
@@ -142,7 +142,7 @@ async def test_artefacts_that_nobody_makes_or_somebody_else_does_are_refused(api
     assert (status, paths(said)) == (422, {"items[0].parameters.model.path"})
 
 
-async def test_what_a_kind_says_is_filled_in_once_and_wrong_parameters_are_refused(
+async def test_defaults_of_a_kind_are_applied_once_and_invalid_parameters_refused(
     api: Api,
 ) -> None:
     assert (await submit(api, make_job("train", output="/home/x")))[0] == 200

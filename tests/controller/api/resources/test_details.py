@@ -110,7 +110,7 @@ async def test_a_log_is_text_of_the_last_pod(api: Api, script: Script) -> None:
     assert query == {"container": "job", "tailLines": "5", "timestamps": "true"}
 
 
-async def test_a_log_that_is_followed_comes_line_by_line(api: Api, script: Script) -> None:
+async def test_a_followed_log_is_streamed_line_by_line(api: Api, script: Script) -> None:
     await ran(api, run(0))
     whole = "ü\n".encode()
     script.answer(text(b"one\ntw", b"o\n", whole[:1], whole[1:], b"\xff", b"rest"))
@@ -123,9 +123,7 @@ async def test_a_log_that_is_followed_comes_line_by_line(api: Api, script: Scrip
     assert script.requests[0][2]["follow"] == "true"
 
 
-async def test_of_all_ranks_one_that_breaks_off_says_so_on_a_line_of_its_own(
-    api: Api, script: Script
-) -> None:
+async def test_an_interrupted_log_of_one_rank_is_marked_by_a_line(api: Api, script: Script) -> None:
     await ran(api, run(0), run(1))
     was_read = asyncio.Semaphore(0)
     long = "x" * MOST_PIECE
@@ -141,7 +139,7 @@ async def test_of_all_ranks_one_that_breaks_off_says_so_on_a_line_of_its_own(
     assert said == "".join(f"[{n}] one\n[{n}] {long}\n[{n}] {why}\n" for n in (0, 1))
 
 
-async def test_a_followed_log_that_breaks_off_says_so(api: Api, script: Script) -> None:
+async def test_an_interrupted_followed_log_is_marked(api: Api, script: Script) -> None:
     await ran(api, run(0))
     script.answer(text(b"one\n", cut=True))
     answer = await api.client.get("/v1/jobs/j1/logs?follow=true")
@@ -157,7 +155,7 @@ async def test_a_followed_log_that_breaks_off_says_so(api: Api, script: Script) 
     ],
     ids=["gone", "waiting", "down", "never-ran", "no-rank", "tail", "follow"],
 )  # fmt: skip
-async def test_a_log_that_is_not_there_says_why(
+async def test_a_missing_log_states_the_reason(
     api: Api, script: Script, query: str, cluster: Answer, status: int
 ) -> None:
     await ran(api, run(0))
@@ -167,7 +165,7 @@ async def test_a_log_that_is_not_there_says_why(
 
 
 @pytest.mark.parametrize("query", ["", "?follow=true"])
-async def test_a_log_that_may_not_be_read_is_no_silent_cluster(
+async def test_a_forbidden_log_is_not_reported_as_unavailable_cluster(
     api: Api, script: Script, caplog: pytest.LogCaptureFixture, query: str
 ) -> None:
     await ran(api, run(0))
@@ -181,7 +179,7 @@ async def test_a_log_that_may_not_be_read_is_no_silent_cluster(
 
 
 @pytest.mark.parametrize("rank", ["-1", "x", "ALL", str(2**31 + 1), "1.0", ""])
-async def test_a_rank_that_is_none_is_one_problem_of_rank(api: Api, rank: str) -> None:
+async def test_an_invalid_rank_is_one_problem_at_rank(api: Api, rank: str) -> None:
     answer = await api.client.get("/v1/jobs/j1/logs", params={"rank": rank})
     problems = (await answer.json())["details"]["problems"]
     assert (answer.status, [one["path"] for one in problems]) == (422, ["rank"])
@@ -194,7 +192,7 @@ def node(cpu: str, *, ready: str = "True", **spec: Any) -> dict[str, Any]:
     return {"metadata": {"name": "n"}, "spec": spec, "status": status}
 
 
-async def test_utilization_is_what_there_is_what_runs_and_what_waits(
+async def test_utilization_shows_capacity_running_and_waiting_requests(
     api: Api, script: Script
 ) -> None:
     script.answer(
@@ -213,14 +211,14 @@ async def test_utilization_is_what_there_is_what_runs_and_what_waits(
     assert shown["used"] == {"jobs": 1, "cpu": 1.0, "memory": 2**30, "gpu": 0}
 
 
-async def test_utilization_is_added_up_in_thousandths(api: Api, script: Script) -> None:
+async def test_utilization_is_summed_in_thousandths(api: Api, script: Script) -> None:
     script.answer(listing(node("1"), version="1"))
     for name, cpu in (("j1", 0.1), ("j2", 0.2)):
         await submit(api, make_job(name, resources={"cpu": cpu, "memory": "16Mi"}))
     assert (await get(api, "/v1/utilization"))["queued"]["cpu"] == 0.3
 
 
-async def test_utilization_is_shown_also_while_the_cluster_does_not_answer(
+async def test_utilization_is_shown_while_the_cluster_does_not_respond(
     api: Api, script: Script
 ) -> None:
     script.answer(says({}, 500))
@@ -228,7 +226,7 @@ async def test_utilization_is_shown_also_while_the_cluster_does_not_answer(
     assert (await get(api, "/v1/products"))["items"] == []
 
 
-async def test_maintenance_holds_jobs_and_then_takes_none(api: Api) -> None:
+async def test_maintenance_holds_jobs_and_then_refuses_new_ones(api: Api) -> None:
     await submit(api, make_job())
     paused = await api.client.post("/v1/maintenance", json={"action": "pause", "message": "disk"})
     shown = await paused.json()
@@ -250,7 +248,7 @@ async def test_maintenance_holds_jobs_and_then_takes_none(api: Api) -> None:
     assert (held.status, (await get(api, "/v1/maintenance"))["mode"]) == (422, "running")
 
 
-async def test_a_job_says_where_it_stands_in_its_queue_and_what_starts_it_again(api: Api) -> None:
+async def test_a_job_shows_its_queue_position_and_restart_policies(api: Api) -> None:
     policy = [
         {"event": "PodFailed", "action": "RestartJob"},
         {"exit_code": 3, "action": "AbortJob"},
@@ -284,7 +282,7 @@ async def test_a_job_says_where_it_stands_in_its_queue_and_what_starts_it_again(
     assert "2 times at most" in retry["explanation"]
 
 
-async def test_a_job_says_how_often_it_was_started_again_so_far(api: Api) -> None:
+async def test_a_job_shows_its_restart_count(api: Api) -> None:
     policies = [{"event": "PodFailed", "action": "RestartJob"}]
     spec = {"id": "j1", "owner": {"user": "ada"}, "image": "x", "max_retry": 3}
     record = make_record(spec=spec | {"policies": policies}, uid="u1", retries_used=1)

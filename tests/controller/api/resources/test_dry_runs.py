@@ -35,9 +35,7 @@ async def post(api: Api, *jobs: dict[str, Any], mode: str = "atomic") -> tuple[i
     return answer.status, await answer.json()
 
 
-async def test_what_the_server_refuses_is_422_with_the_jobs_own_paths(
-    api: Api, script: Script
-) -> None:
+async def test_a_refused_dry_run_is_422_with_paths_of_the_job(api: Api, script: Script) -> None:
     script.answer(refuses("b"))
     wrong = job("c", tasks=[{"name": "x", "depends_on": ["y"]}])
     status, said = await post(api, job("a"), job("b", queue="q"), wrong)
@@ -49,7 +47,7 @@ async def test_what_the_server_refuses_is_422_with_the_jobs_own_paths(
     assert api.woken == []
 
 
-async def test_in_best_effort_only_what_the_server_refuses_stays_out(
+async def test_in_best_effort_only_jobs_refused_by_the_dry_run_are_left_out(
     api: Api, script: Script
 ) -> None:
     script.answer(refuses("b"))
@@ -60,7 +58,7 @@ async def test_in_best_effort_only_what_the_server_refuses_stays_out(
     assert [one["path"] for one in said["items"][1]["problems"]] == ["framework"]
 
 
-async def test_the_same_job_again_is_not_asked_about_again(api: Api, script: Script) -> None:
+async def test_a_repeated_job_is_not_dry_run_again(api: Api, script: Script) -> None:
     script.answer(refuses())
     assert (await post(api, job("a")))[1]["items"][0]["result"] == "created"
     asked = len(script.requests)
@@ -70,7 +68,7 @@ async def test_the_same_job_again_is_not_asked_about_again(api: Api, script: Scr
     assert len(script.requests) == asked == 1
 
 
-async def test_the_server_is_not_asked_about_what_is_wrong_anyway(api: Api, script: Script) -> None:
+async def test_an_invalid_job_is_not_dry_run(api: Api, script: Script) -> None:
     assert (await post(api, job("a", tools=["tensorboard"])))[0] == 422
     assert (await post(api, job("a"), job("a")))[0] == 422
     assert [path for _, path, _ in script.requests].count("POST") == 0
@@ -78,9 +76,7 @@ async def test_the_server_is_not_asked_about_what_is_wrong_anyway(api: Api, scri
 
 
 @pytest.mark.parametrize("status", [404, 429, 500, 503])
-async def test_a_server_that_cannot_say_costs_nobody_a_job(
-    api: Api, script: Script, status: int
-) -> None:
+async def test_an_unavailable_dry_run_refuses_no_job(api: Api, script: Script, status: int) -> None:
     script.answer(says({"message": "no"}, status))
     assert (await post(api, job("a")))[1]["items"][0]["result"] == "created"
     assert api.woken == ["a"]

@@ -39,7 +39,7 @@ async def status_of(api: Api, method: str, path: str, body: Any = None) -> tuple
 @pytest.mark.parametrize(
     ("product", "expected"), [("open", (200, "")), ("closed", (409, "not_offered"))]
 )
-async def test_logs_and_more_time_are_what_the_product_offers(
+async def test_logs_and_extensions_depend_on_the_product(
     api: Api, script: Script, product: str, expected: tuple[int, str]
 ) -> None:
     job = make_job(product=product, time_allocation_seconds=60)
@@ -56,9 +56,7 @@ async def test_logs_and_more_time_are_what_the_product_offers(
         assert shown["time_allocation_seconds"] == 60
 
 
-async def test_utilization_of_a_product_is_that_of_its_nodes_and_jobs(
-    api: Api, script: Script
-) -> None:
+async def test_utilization_of_a_product_counts_its_nodes_and_jobs(api: Api, script: Script) -> None:
     machines = ("small", "large", "huge", "large")
     nodes = [node(str(cpu)) for cpu in (1, 10, 20, 40)]
     for one, machine in zip(nodes, machines, strict=True):
@@ -83,13 +81,13 @@ async def test_utilization_of_a_product_is_that_of_its_nodes_and_jobs(
     [("product=closed", (409, "not_offered")), ("product=none", (404, "not_found")),
      ("colour=red", (422, "invalid"))],
 )  # fmt: skip
-async def test_utilization_that_is_not_offered_is_refused(
+async def test_utilization_is_refused_if_the_product_lacks_it(
     api: Api, query: str, expected: tuple[int, str]
 ) -> None:
     assert await status_of(api, "GET", f"/v1/utilization?{query}") == expected
 
 
-async def test_what_is_refused_is_what_the_list_says(api: Api) -> None:
+async def test_refused_features_match_the_list(api: Api) -> None:
     items = (await (await api.client.get("/v1/products")).json())["items"]
     offered = {one["name"]: one["features"] for one in items}
     for feature in NOTHING:

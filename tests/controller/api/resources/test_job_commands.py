@@ -26,7 +26,7 @@ async def change(api: Api, **values: Any) -> None:
         await update_job(transaction, record, now=1.0, **values)
 
 
-async def test_simultaneous_additions_add_up(api: Api) -> None:
+async def test_concurrent_extensions_are_summed(api: Api) -> None:
     await submit(api, make_job(time_allocation_seconds=100))
     await asyncio.gather(*(post(api, "j1/extend", {"seconds": 10}) for _ in range(8)))
     shown = await (await api.client.get("/v1/jobs/j1")).json()
@@ -40,7 +40,7 @@ async def test_simultaneous_additions_add_up(api: Api) -> None:
     )
 
 
-async def test_a_call_that_is_repeated_with_its_key_adds_once(api: Api) -> None:
+async def test_an_extension_repeated_with_its_idempotency_key_is_applied_once(api: Api) -> None:
     await submit(api, make_job(time_allocation_seconds=100))
     key = {"Idempotency-Key": '"a-1"'}
     answers = await asyncio.gather(
@@ -53,7 +53,7 @@ async def test_a_call_that_is_repeated_with_its_key_adds_once(api: Api) -> None:
     assert (status, refused["code"]) == (409, "key_reused")
 
 
-async def test_no_job_has_more_time_than_a_plugin_may_name_the_end_of(api: Api) -> None:
+async def test_the_total_time_of_a_job_is_bounded(api: Api) -> None:
     await submit(api, make_job(time_allocation_seconds=100))
     most = [await post(api, "j1/extend", {"seconds": 10**9}) for _ in range(10)]
     assert [status for status, _ in most] == [200] * 9 + [409]
@@ -65,13 +65,13 @@ async def test_no_job_has_more_time_than_a_plugin_may_name_the_end_of(api: Api) 
 
 
 @pytest.mark.parametrize("key", ["x" * 65, "", '""', "a b", "a\u00e9"])
-async def test_a_key_that_is_none_adds_nothing(api: Api, key: str) -> None:
+async def test_a_malformed_idempotency_key_adds_no_time(api: Api, key: str) -> None:
     await submit(api, make_job(time_allocation_seconds=100))
     status, _ = await post(api, "j1/extend", {"seconds": 1}, **{"Idempotency-Key": key})
     assert status == 422
 
 
-async def test_two_keys_are_none(api: Api) -> None:
+async def test_two_idempotency_keys_are_refused(api: Api) -> None:
     await submit(api, make_job(time_allocation_seconds=100))
     keys = [("Idempotency-Key", "a"), ("Idempotency-Key", "b")]
     asked = api.client.post("/v1/jobs/j1/extend", json={"seconds": 1}, headers=keys)
@@ -87,7 +87,7 @@ async def test_two_keys_are_none(api: Api) -> None:
         ({"time_allocation_seconds": 9}, {"outcome": "SUCCESS"}, "ending"),
     ],
 )
-async def test_time_is_added_only_where_it_can_matter(
+async def test_time_is_added_only_to_jobs_with_a_limit_that_have_not_ended(
     api: Api, fields: dict[str, Any], values: dict[str, Any], code: str
 ) -> None:
     await submit(api, make_job(**fields))
@@ -97,13 +97,13 @@ async def test_time_is_added_only_where_it_can_matter(
 
 
 @pytest.mark.parametrize("seconds", [0, -5, 1.5, "10", 10**10, None])
-async def test_what_is_no_time_is_refused(api: Api, seconds: object) -> None:
+async def test_an_invalid_duration_is_refused(api: Api, seconds: object) -> None:
     await submit(api, make_job(time_allocation_seconds=9))
     status, _ = await post(api, "j1/extend", {"seconds": seconds})
     assert status == 422
 
 
-async def test_a_job_whose_time_is_over_ends_unless_it_was_given_more(api: Api) -> None:
+async def test_an_expired_job_ends_unless_extended(api: Api) -> None:
     await submit(api, make_job(time_allocation_seconds=100))
     assert await api.commands.end_if_over(["j1"]) == {"j1": None}
     began = time.time() - 150
@@ -122,7 +122,7 @@ async def test_a_job_whose_time_is_over_ends_unless_it_was_given_more(api: Api) 
     assert record.end_state == "EXPIRED"
 
 
-async def test_suspending_and_resuming_are_wishes_that_can_be_repeated(api: Api) -> None:
+async def test_suspend_and_resume_are_idempotent(api: Api) -> None:
     await submit(api, make_job())
     for _ in range(2):
         status, answer = await post(api, "j1/suspend")
@@ -137,7 +137,7 @@ async def test_suspending_and_resuming_are_wishes_that_can_be_repeated(api: Api)
         assert (await post(api, f"never-was/{wish}"))[0] == 404
 
 
-async def test_a_job_that_is_over_is_neither_suspended_nor_resumed(api: Api) -> None:
+async def test_an_ended_job_is_neither_suspended_nor_resumed(api: Api) -> None:
     await submit(api, make_job())
     for desired in ("run", "suspended"):
         await change(api, state="FAILURE", desired=desired)

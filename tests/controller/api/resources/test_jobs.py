@@ -42,7 +42,7 @@ async def ids(api: Api, query: str = "") -> list[str]:
     return [job["id"] for job in (await answer.json())["items"]]
 
 
-async def test_a_job_is_taken_and_the_reconciler_is_told(api: Api) -> None:
+async def test_an_accepted_job_is_enqueued_for_the_reconciler(api: Api) -> None:
     assert await submit(api, make_job()) == (200, {"items": [{"id": "j1", "result": "created"}]})
     assert api.woken == ["j1"]
     shown = await (await api.client.get("/v1/jobs/j1")).json()
@@ -50,7 +50,7 @@ async def test_a_job_is_taken_and_the_reconciler_is_told(api: Api) -> None:
     assert (shown["state"], shown["attempt"]) == ("IN_QUEUE", 1)
 
 
-async def test_the_same_job_again_is_a_no_op_and_another_of_its_id_a_conflict(api: Api) -> None:
+async def test_repeating_a_job_is_a_no_op_and_another_job_with_its_id_a_conflict(api: Api) -> None:
     await submit(api, make_job())
     api.woken.clear()
     _, again = await submit(api, make_job(replicas=1))
@@ -64,13 +64,13 @@ async def test_the_same_job_again_is_a_no_op_and_another_of_its_id_a_conflict(ap
     assert (await (await api.client.get("/v1/jobs/j1")).json()).get("replicas", 1) == 1
 
 
-async def test_another_secret_is_another_job(api: Api) -> None:
+async def test_a_changed_secret_is_a_conflict(api: Api) -> None:
     await submit(api, with_secret())
     assert (await submit(api, with_secret()))[1]["items"][0]["result"] == "unchanged"
     assert (await submit(api, with_secret("other")))[0] == 409
 
 
-async def test_a_secret_is_never_returned_and_not_in_the_store_as_it_is(
+async def test_a_secret_is_never_returned_and_stored_only_encrypted(
     api: Api, tmp_path: Any
 ) -> None:
     answers = [await submit(api, with_secret()), await submit(api, with_secret())]
@@ -83,7 +83,7 @@ async def test_a_secret_is_never_returned_and_not_in_the_store_as_it_is(
         assert SECRET.encode() not in path.read_bytes()
 
 
-async def test_atomic_takes_all_or_none(api: Api) -> None:
+async def test_an_atomic_call_accepts_all_jobs_or_none(api: Api) -> None:
     status, answer = await submit(api, make_job("a"), make_job("b", replicas=-1), {"id": "c"})
     assert status == 422
     paths = {problem["path"] for problem in answer["details"]["problems"]}
@@ -92,7 +92,7 @@ async def test_atomic_takes_all_or_none(api: Api) -> None:
     assert api.woken == []
 
 
-async def test_of_very_many_problems_the_first_are_named(api: Api) -> None:
+async def test_the_number_of_reported_problems_is_bounded(api: Api) -> None:
     wrong = {"id": "j1", "owner": {"user": "ada"}, "invocation": {"command": [1] * 100}}
     answer = await api.client.post("/v1/jobs", json={"items": [wrong] * 11})
     assert answer.status == 422
@@ -102,7 +102,7 @@ async def test_of_very_many_problems_the_first_are_named(api: Api) -> None:
     assert told["details"]["problems"][0]["path"].startswith("items[0]")
 
 
-async def test_best_effort_takes_what_it_can(api: Api) -> None:
+async def test_a_best_effort_call_accepts_the_valid_jobs(api: Api) -> None:
     await submit(api, make_job("d"))
     status, answer = await submit(
         api,
@@ -126,13 +126,13 @@ async def test_best_effort_takes_what_it_can(api: Api) -> None:
     assert await ids(api) == ["a", "d", "d2"]
 
 
-async def test_an_id_twice_in_one_call_is_refused(api: Api) -> None:
+async def test_a_duplicate_id_in_one_call_is_refused(api: Api) -> None:
     status, answer = await submit(api, make_job("a"), make_job("a", replicas=2))
     assert status == 422
     assert answer["details"]["problems"][0]["path"] == "items[1].id"
 
 
-async def test_a_plugin_that_raises_stops_the_call_and_is_named(
+async def test_a_plugin_that_raises_fails_the_call_and_is_named(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def breaks(_self: Any, job: Job, _builder: Any) -> None:
@@ -146,7 +146,7 @@ async def test_a_plugin_that_raises_stops_the_call_and_is_named(
     assert (await ids(api), api.woken) == ([], [])
 
 
-async def test_in_best_effort_a_plugin_that_fails_with_one_item_keeps_no_other_out(
+async def test_in_best_effort_a_plugin_failure_affects_only_its_item(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def breaks(_self: Any, job: Job, _builder: Any) -> None:
@@ -168,7 +168,7 @@ async def test_in_best_effort_a_plugin_that_fails_with_one_item_keeps_no_other_o
     assert await ids(api) == ["a", "b", "bad-known"]
 
 
-async def test_a_plugin_that_hangs_is_waited_for_thrice_in_a_call_and_not_a_thousand_times(
+async def test_a_hanging_plugin_is_awaited_at_most_three_times_per_call(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
@@ -185,7 +185,7 @@ async def test_a_plugin_that_hangs_is_waited_for_thrice_in_a_call_and_not_a_thou
     assert asked == ["j0", "j1", "j2"]
 
 
-async def test_a_field_whose_plugin_is_not_there_is_refused(api: Api) -> None:
+async def test_a_field_of_an_absent_plugin_is_refused(api: Api) -> None:
     field = "colours"
     status, answer = await submit(api, make_job() | {field: ["red"]})
     assert status == 422
@@ -194,7 +194,7 @@ async def test_a_field_whose_plugin_is_not_there_is_refused(api: Api) -> None:
     ]
 
 
-async def test_jobs_are_found_by_owner_state_and_label_page_by_page(api: Api) -> None:
+async def test_jobs_are_listed_by_owner_state_and_label_in_pages(api: Api) -> None:
     for number in range(5):
         user = "ada" if number % 2 else "bob"
         await submit(
@@ -211,7 +211,7 @@ async def test_jobs_are_found_by_owner_state_and_label_page_by_page(api: Api) ->
     assert second["next"] is None
 
 
-async def test_the_newest_come_first_of_a_kind_and_since_a_time(api: Api) -> None:
+async def test_jobs_are_listed_newest_first_by_kind_and_time(api: Api) -> None:
     for name, kind in (("b", "lab"), ("c", "lab"), ("a", "batch")):
         await submit(api, make_job(name, kind=kind))
     assert await ids(api, "?kind=lab") == ["b", "c"]
@@ -236,13 +236,13 @@ async def test_the_newest_come_first_of_a_kind_and_since_a_time(api: Api) -> Non
      ("?order=newest&after=nan_j1", "after"), ("?since=yesterday", "since"),
      ("?since=-1", "since"), ("?since=nan", "since"), ("?since=1e3", "since")],
 )  # fmt: skip
-async def test_a_bad_query_is_named(api: Api, query: str, path: str) -> None:
+async def test_an_invalid_query_parameter_is_named(api: Api, query: str, path: str) -> None:
     answer = await api.client.get(f"/v1/jobs{query}")
     assert answer.status == 422
     assert (await answer.json())["details"]["problems"][0]["path"] == path
 
 
-async def test_a_job_says_who_had_it_ended_where_the_caller_did(api: Api) -> None:
+async def test_a_job_shows_the_user_who_ended_it_if_the_caller_named_one(api: Api) -> None:
     await submit(api, make_job("j1"), make_job("j2"), make_job("j3"))
     assert (await api.client.delete("/v1/jobs/j1", params={"by": "Ada L."})).status == 202
     await api.client.post("/v1/jobs/terminate", json={"items": ["j2"], "by": "Grace"})
@@ -258,7 +258,7 @@ async def test_a_job_says_who_had_it_ended_where_the_caller_did(api: Api) -> Non
         assert (await api.client.delete("/v1/jobs/j3", params={"by": wrong})).status == 422
 
 
-async def test_a_job_is_ended_once_however_often_it_is_asked(api: Api) -> None:
+async def test_ending_a_job_is_idempotent(api: Api) -> None:
     await submit(api, make_job())
     for _ in range(2):
         answer = await api.client.delete("/v1/jobs/j1")
@@ -268,7 +268,7 @@ async def test_a_job_is_ended_once_however_often_it_is_asked(api: Api) -> None:
     assert [item["result"] for item in (await many.json())["items"]] == ["CANCELING", "not_found"]
 
 
-async def test_many_jobs_are_ended_in_few_commits_and_told_of_in_order(
+async def test_many_jobs_are_ended_in_few_commits_and_enqueued_in_order(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ids = [f"m{number}" for number in range(130)]
@@ -291,14 +291,14 @@ async def test_many_jobs_are_ended_in_few_commits_and_told_of_in_order(
 
 
 @pytest.mark.parametrize("path", ["/v1/jobs/never-was", "/v1/jobs/..%2f", "/v1/nothing"])
-async def test_what_is_not_there_is_404(api: Api, path: str) -> None:
+async def test_an_unknown_job_is_404(api: Api, path: str) -> None:
     answer = await api.client.get(path)
     assert answer.status == 404
     assert set(await answer.json()) == {"code", "message"}
 
 
 @pytest.mark.parametrize("settings", [{"FUMAROLE_CONTROLLER_IMAGES": "quay.io/good/**"}])
-async def test_an_image_that_is_not_listed_is_422_with_its_path(api: Api) -> None:
+async def test_an_unlisted_image_is_422_with_its_path(api: Api) -> None:
     status, body = await submit(api, make_job("a"))
     assert status == 422
     (problem,) = body["details"]["problems"]

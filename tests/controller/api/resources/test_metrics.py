@@ -20,7 +20,7 @@ async def sampled(api: Api, at: float, measured: Measured) -> None:
     api.metrics.sampled_at = at
 
 
-async def test_each_rank_shows_numbers_and_a_series_or_why_there_is_none(api: Api) -> None:
+async def test_each_rank_shows_current_values_and_a_series_or_a_reason(api: Api) -> None:
     over = run(1, exit_code=0, ended_at=30.0, phase="Succeeded")
     await ran(api, run(0), over, run(2), state="RUNNING")
     usage: Values = {"cpu_cores": 0.12345678, "memory_bytes": 1024.4}
@@ -57,7 +57,7 @@ async def test_each_rank_shows_numbers_and_a_series_or_why_there_is_none(api: Ap
     assert shown["missing"] == first["missing"]
 
 
-async def test_a_value_that_was_not_sampled_last_is_not_now(api: Api) -> None:
+async def test_a_value_missing_in_the_last_sample_is_not_current(api: Api) -> None:
     await ran(api, run(0), run(1), state="RUNNING")
     await sampled(api, 20.0, {PODS[0]: {"cpu_cores": 1.0}, PODS[1]: {"cpu_cores": 1.0}})
     await sampled(api, 50.0, {PODS[1]: {"cpu_cores": 2.0}})
@@ -68,7 +68,7 @@ async def test_a_value_that_was_not_sampled_last_is_not_now(api: Api) -> None:
     assert shown["values"]["cpu_cores"] == 2.0
 
 
-async def test_what_had_the_pods_name_before_is_another_pod(api: Api) -> None:
+async def test_samples_of_an_earlier_pod_with_the_same_name_are_not_used(api: Api) -> None:
     await ran(api, run(0, started_at=40.0), state="RUNNING")
     await sampled(api, 20.0, {PODS[0]: {"cpu_cores": 8.0}})
     await sampled(api, 50.0, {PODS[0]: {"cpu_cores": 1.0}})
@@ -76,7 +76,7 @@ async def test_what_had_the_pods_name_before_is_another_pod(api: Api) -> None:
     assert first["series"]["cpu_cores"] == [1.0]
 
 
-async def test_one_rank_and_fewer_points_are_asked_for(
+async def test_rank_and_number_of_points_can_be_selected(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await ran(api, run(0), run(1), state="RUNNING")
@@ -96,7 +96,7 @@ async def test_one_rank_and_fewer_points_are_asked_for(
     assert (await api.client.get("/v1/jobs/never-was/metrics")).status == 404
 
 
-async def test_where_nothing_is_sampled_that_is_said(api: Api) -> None:
+async def test_without_sampling_the_reason_is_shown(api: Api) -> None:
     await ran(api, run(0), state="RUNNING")
     shown = await get(api, PATH)
     assert (shown["interval_seconds"], shown["sampled_at"]) == (0.0, None)

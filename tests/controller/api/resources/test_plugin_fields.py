@@ -56,7 +56,7 @@ def others() -> list[type[JobPlugin]]:
     return [CostCentre]
 
 
-async def test_what_is_said_to_a_plugin_is_kept_and_shown(api: Api) -> None:
+async def test_fields_of_a_plugin_are_stored_and_returned(api: Api) -> None:
     said = {"cost_centre": {"centre": "AB", "shares": {"x": 40, "y": 60}, "until": "2027-01-01"}}
     asked = job(plugins=said)
     assert (await call(api, "POST", "/v1/jobs", {"items": [asked]}))[0] == 200
@@ -85,7 +85,7 @@ async def test_what_is_said_to_a_plugin_is_kept_and_shown(api: Api) -> None:
         ({"centre": 1e400}, "plugins.cost_centre", "number"),
     ],
 )
-async def test_what_is_wrong_is_refused_at_its_path(
+async def test_an_invalid_plugin_field_is_refused_at_its_path(
     api: Api, plugins: dict[str, Any] | None, path: str, message: str
 ) -> None:
     fields = {} if plugins is None else {"plugins": {"cost_centre": plugins}}
@@ -99,7 +99,7 @@ async def test_what_is_wrong_is_refused_at_its_path(
     assert message in problems[0]["message"]
 
 
-async def test_what_is_said_to_nobody_is_an_unknown_field(api: Api) -> None:
+async def test_a_field_without_plugin_is_an_unknown_field(api: Api) -> None:
     said = {"cost_centre": {"centre": "AB"}, "cost_center": {"centre": "AB"}, "task": {}}
     status, answer = await call(api, "POST", "/v1/jobs", {"items": [job(plugins=said)]})
     assert status == 422
@@ -109,7 +109,7 @@ async def test_what_is_said_to_nobody_is_an_unknown_field(api: Api) -> None:
     ]
 
 
-async def test_a_bug_in_a_plugins_model_is_the_plugins(api: Api) -> None:
+async def test_an_exception_in_a_plugins_model_is_a_plugin_failure(api: Api) -> None:
     asked = job(plugins={"cost_centre": {"centre": "AB", "shares": {"boom": 1}}})
     body = {"items": [asked], "mode": "best_effort"}
     status, answer = await call(api, "POST", "/v1/jobs", body)
@@ -117,7 +117,7 @@ async def test_a_bug_in_a_plugins_model_is_the_plugins(api: Api) -> None:
     assert "the plugin cost_centre failed" in answer["items"][0]["problems"][0]["message"]
 
 
-async def test_fields_of_plugins_are_described(api: Api) -> None:
+async def test_fields_of_plugins_are_in_the_openapi_document(api: Api) -> None:
     _, document = await call(api, "GET", "/v1/openapi.json")
     schemas = document["components"]["schemas"]
     assert schemas["Job"]["properties"]["plugins"] == {

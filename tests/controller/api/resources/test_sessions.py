@@ -40,7 +40,7 @@ async def open_with(api: Api, key: str, *items: Any) -> tuple[int, dict[str, Any
     return answer.status, await answer.json()
 
 
-async def test_a_call_that_is_repeated_with_its_key_opens_once(api: Api) -> None:
+async def test_an_opening_repeated_with_its_idempotency_key_opens_once(api: Api) -> None:
     lab = {"job": "j1", "rank": 1, "endpoint": "lab"}
     shell = {"job": "j2", "rank": 0, "kind": "terminal", "clipboard": "in"}
     answers = await asyncio.gather(*(open_with(api, '"a-1"', lab, shell) for _ in range(4)))
@@ -70,20 +70,22 @@ async def test_a_call_that_is_repeated_with_its_key_opens_once(api: Api) -> None
         [{"endpoint": "lab"}, {"kind": "vnc", "port": 5900}],
     ],
 )
-async def test_a_key_is_one_calls(api: Api, items: list[dict[str, Any]]) -> None:
+async def test_an_idempotency_key_belongs_to_one_call(
+    api: Api, items: list[dict[str, Any]]
+) -> None:
     first = [{"job": "j1", "endpoint": name} for name in ("lab", "desk")]
     assert (await open_with(api, "k", *first))[0] == 201
     status, refused = await open_with(api, "k", *({"job": "j1"} | one for one in items))
     assert (status, refused["code"]) == (409, "key_reused")
 
 
-async def test_two_calls_at_once_with_one_key_and_other_jobs_open_one(api: Api) -> None:
+async def test_of_two_concurrent_calls_with_one_key_and_different_jobs_one_opens(api: Api) -> None:
     shells = [{"job": job, "kind": "terminal"} for job in ("j1", "j2")]
     answers = await asyncio.gather(*(open_with(api, "k", one) for one in shells))
     assert sorted(status for status, _ in answers) == [201, 409]
 
 
-async def test_a_call_that_was_refused_may_be_made_again_with_its_key(api: Api) -> None:
+async def test_a_refused_call_may_be_repeated_with_its_key(api: Api) -> None:
     assert (await open_with(api, "k", {"job": "j3", "kind": "terminal"}))[0] == 422
     await submit(api, make_job("j3"))
     assert (await open_with(api, "k", {"job": "j3", "kind": "terminal"}))[0] == 201
@@ -96,7 +98,7 @@ async def open_one(api: Api, **item: Any) -> str:
     return sid
 
 
-async def test_sessions_are_opened_in_the_order_in_which_they_were_asked_for(api: Api) -> None:
+async def test_sessions_are_returned_in_the_requested_order(api: Api) -> None:
     status, answer = await open_sessions(
         api,
         {"job": "j1", "rank": 1, "endpoint": "desk"},
@@ -133,7 +135,7 @@ async def test_sessions_are_opened_in_the_order_in_which_they_were_asked_for(api
         ({"job": "j1", "endpoint": "lab", "colour": 1}, "items[0].colour"),
     ],
 )
-async def test_what_cannot_be_opened_is_named_and_nothing_is_opened(
+async def test_if_one_session_cannot_be_opened_it_is_named_and_none_is_opened(
     api: Api, item: dict[str, Any], path: str
 ) -> None:
     status, answer = await open_sessions(api, item, {"job": "j1", "endpoint": "lab"})
@@ -142,13 +144,13 @@ async def test_what_cannot_be_opened_is_named_and_nothing_is_opened(
     assert api.woken == []
 
 
-async def test_nothing_can_be_opened_of_a_job_that_ends(api: Api) -> None:
+async def test_a_session_of_an_ending_job_cannot_be_opened(api: Api) -> None:
     await api.client.delete("/v1/jobs/j1")
     status, answer = await open_sessions(api, {"job": "j1", "endpoint": "lab"})
     assert (status, answer["details"]["problems"][0]["path"]) == (422, "items[0].job")
 
 
-async def test_a_session_is_ended_for_good(api: Api) -> None:
+async def test_an_ended_session_cannot_be_reopened(api: Api) -> None:
     sid = await open_one(api, endpoint="lab")
     assert (await (await api.client.get(f"/v1/sessions/{sid}")).json())["state"] == "starting"
     for _ in range(2):
@@ -161,7 +163,7 @@ async def test_a_session_is_ended_for_good(api: Api) -> None:
     ("whose", "member"),
     [({"jti": "t-1"}, "jti:t-1"), ({"sub": "ada:é"}, "sub:{sid}:ada:é"), ({}, "all:{sid}")],
 )
-async def test_a_revocation_is_in_the_store_before_it_is_answered(
+async def test_a_revocation_is_stored_before_the_response(
     api: Api, whose: dict[str, str], member: str
 ) -> None:
     sid, before = await open_one(api, endpoint="lab"), time.time()
@@ -174,7 +176,7 @@ async def test_a_revocation_is_in_the_store_before_it_is_answered(
     assert (await (await api.client.get(f"/v1/sessions/{sid}")).json())["state"] == "starting"
 
 
-async def test_a_revocation_names_one_thing(api: Api) -> None:
+async def test_a_revocation_names_exactly_one_target(api: Api) -> None:
     sid = await open_one(api, endpoint="lab")
     for body in (
         {"jti": "a", "sub": "b"},
@@ -187,7 +189,7 @@ async def test_a_revocation_names_one_thing(api: Api) -> None:
         assert answer.status == 422
 
 
-async def test_a_session_that_never_was_is_404(api: Api) -> None:
+async def test_an_unknown_session_is_404(api: Api) -> None:
     sid = "a" * 26
     for call in (
         api.client.get(f"/v1/sessions/{sid}"),
@@ -206,7 +208,7 @@ async def test_a_signing_key_is_revoked_for_every_session(api: Api) -> None:
     assert (await api.client.post(f"/v1/keys/{'k' * 256}/revoke", json={})).status == 404
 
 
-async def test_what_a_jobs_product_does_not_offer_cannot_be_opened(api: Api) -> None:
+async def test_a_session_kind_that_the_product_lacks_cannot_be_opened(api: Api) -> None:
     products = {"closed": {"cpu": 1, "memory": "1Gi", "features": {"terminal": False}}}
     catalogue = Catalogue.model_validate({"products": products, "default": "closed"})
     service = SessionService(
@@ -236,7 +238,7 @@ async def test_what_a_jobs_product_does_not_offer_cannot_be_opened(api: Api) -> 
         ("in", "out", "none"), ("none", "both", "none"), ("out", "none", "none"),
     ],
 )  # fmt: skip
-async def test_who_opens_a_desktop_may_only_narrow_its_clipboard(
+async def test_an_opening_may_only_narrow_a_desktops_clipboard_policy(
     api: Api, declared: str, asked: str | None, allowed: str
 ) -> None:
     desk = {"kind": "vnc", "port": 5900, "clipboard": declared}
@@ -246,7 +248,7 @@ async def test_who_opens_a_desktop_may_only_narrow_its_clipboard(
     assert (status, answer["items"][0]["clipboard"]) == (201, allowed)
 
 
-async def test_a_terminals_clipboard_is_said_when_it_is_opened(api: Api) -> None:
+async def test_a_terminals_clipboard_policy_is_set_at_opening(api: Api) -> None:
     item = {"job": "j1", "rank": 0, "kind": "terminal", "clipboard": "none"}
     status, answer = await open_sessions(api, item)
     assert (status, answer["items"][0]["clipboard"]) == (201, "none")
@@ -260,7 +262,7 @@ async def test_a_terminals_clipboard_is_said_when_it_is_opened(api: Api) -> None
         ({"endpoint": "desk", "clipboard": "some"}, "items[0].clipboard"),
     ],
 )
-async def test_an_apps_clipboard_cannot_be_restricted(
+async def test_the_clipboard_of_a_web_session_cannot_be_restricted(
     api: Api, item: dict[str, Any], path: str
 ) -> None:
     status, answer = await open_sessions(api, {"job": "j1", "rank": 0} | item)
@@ -275,13 +277,15 @@ async def test_an_apps_clipboard_cannot_be_restricted(
         {"kind": "vnc", "port": 1, "service_workers": True},
     ],
 )
-async def test_an_endpoint_restricts_what_its_kind_has(api: Api, endpoint: dict[str, Any]) -> None:
+async def test_an_endpoint_accepts_only_restrictions_of_its_kind(
+    api: Api, endpoint: dict[str, Any]
+) -> None:
     job = make_job("j4", interactive={"one": endpoint})
     answer = await api.client.post("/v1/jobs", json={"mode": "atomic", "items": [job]})
     assert answer.status == 422
 
 
-async def test_what_gateways_report_is_shown_and_nothing_is_where_nothing_is_known(
+async def test_activity_reported_by_gateways_is_shown_and_otherwise_null(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sid = await open_one(api, kind="terminal")
@@ -309,7 +313,7 @@ async def listed(api: Api, query: str = "") -> list[str]:
     return [one["sid"] for one in (await answer.json())["items"]]
 
 
-async def test_sessions_are_found_by_job_owner_and_state_with_who_is_connected(
+async def test_sessions_are_listed_by_job_owner_and_state_with_connected_users(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await submit(api, make_job("eves", owner={"user": "eve"}))

@@ -11,7 +11,7 @@ from controller.store.jobs.progress import Attempt
 from tests.controller.api.resources.test_details import run
 
 
-async def test_other_tasks_run_while_a_long_history_is_shown(
+async def test_a_long_history_does_not_block_other_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("controller.kube.loop_turn.TURN_SECONDS", 0.0)

@@ -78,7 +78,7 @@ async def begin_run(api: Api, name: str, **fields: Any) -> None:
         await set_run(transaction, tool, RUN)
 
 
-async def test_a_tool_is_attached_once_whoever_asks_and_removed_again(
+async def test_a_tool_is_attached_once_and_can_be_removed(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await submit(api, make_job(replicas=2)))[0] == 200
@@ -115,7 +115,7 @@ async def test_a_tool_is_attached_once_whoever_asks_and_removed_again(
     assert (run.desired, run.end_reason, job.desired, job.tools) == ("ended", "removed", "run", 3)
 
 
-async def test_what_cannot_be_attached_is_refused_with_every_mistake(api: Api) -> None:
+async def test_an_invalid_tool_is_refused_with_all_errors(api: Api) -> None:
     wrong = make_job(tools=["tensorboard", "nothing", "tensorboard"])
     status, said = await submit(api, wrong)
     assert (status, paths(said)) == (422, ["items[0].tools[1]", "items[0].tools[2]"])
@@ -139,7 +139,7 @@ async def test_what_cannot_be_attached_is_refused_with_every_mistake(api: Api) -
     assert (await attach(api, "wetty"))[1]["code"] == "over"
 
 
-async def test_what_plugins_and_the_server_have_against_a_tool_is_said_of_it(
+async def test_problems_found_by_plugins_and_dry_run_are_reported_for_the_tool(
     api: Api, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert (await submit(api, make_job()))[0] == 200
@@ -173,9 +173,7 @@ async def test_what_plugins_and_the_server_have_against_a_tool_is_said_of_it(
     assert (await attach(api, "wetty"))[0] == 201
 
 
-async def test_tools_named_at_submission_are_tried_after_the_jobs_that_the_server_takes(
-    api: Api, script: Script
-) -> None:
+async def test_tools_are_dry_run_after_their_accepted_jobs(api: Api, script: Script) -> None:
     tried = list[str]()
 
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -207,7 +205,7 @@ async def test_tools_named_at_submission_are_tried_after_the_jobs_that_the_serve
     assert tried == []
 
 
-async def test_one_that_ended_by_itself_runs_once_more_when_it_is_attached_again(api: Api) -> None:
+async def test_an_ended_tool_runs_again_when_reattached(api: Api) -> None:
     await submit(api, make_job(tools=["tensorboard"]))
     await begin_run(api, "tensorboard")
     failed = {
@@ -230,7 +228,7 @@ async def test_one_that_ended_by_itself_runs_once_more_when_it_is_attached_again
     assert (await attach(api, "tensorboard"))[0] == 200
 
 
-async def test_a_run_is_no_job_to_anybody(api: Api) -> None:
+async def test_a_tool_run_is_not_listed_as_job(api: Api) -> None:
     await submit(api, make_job(tools=["tensorboard"]))
     await begin_run(api, "tensorboard", owner_user="ada")
     for query in ("", "?order=newest", "?user=ada", "?state=IN_QUEUE"):
@@ -248,9 +246,7 @@ async def test_a_run_is_no_job_to_anybody(api: Api) -> None:
     assert (await answer.json())["ended"] == ["j1"]
 
 
-async def test_its_log_and_what_it_uses_are_shown_apart_from_its_jobs(
-    api: Api, script: Script
-) -> None:
+async def test_log_and_usage_of_a_tool_are_separate_from_its_job(api: Api, script: Script) -> None:
     await submit(api, make_job(replicas=2, tools=["tensorboard"]))
     log, pod = "/v1/jobs/j1/logs?tool=tensorboard", pod_name(RUN, "job", 0)
     assert (await api.client.get(log)).status == 409  # the tool has not run yet
@@ -279,7 +275,7 @@ async def test_its_log_and_what_it_uses_are_shown_apart_from_its_jobs(
     assert (await get(api, "/v1/jobs/j1/metrics?rank=1"))["tools"] == []
 
 
-async def test_a_session_leads_to_a_tool_that_is_attached_and_ends_with_it(api: Api) -> None:
+async def test_a_session_of_an_attached_tool_ends_with_it(api: Api) -> None:
     await submit(api, make_job(replicas=2, tools=["wetty"]))
     item = {"job": "j1", "rank": 0, "endpoint": "tool:wetty"}
     answer = await api.client.post("/v1/sessions", json={"items": [item]})
@@ -296,7 +292,7 @@ async def test_a_session_leads_to_a_tool_that_is_attached_and_ends_with_it(api: 
 @pytest.mark.parametrize(
     ("folder", "near"), [("/home/run", False), ("/fast/run", True), (None, False)]
 )
-async def test_what_mounts_a_volume_of_one_node_is_placed_there(
+async def test_a_tool_with_a_node_local_volume_is_placed_on_that_node(
     api: Api, folder: str | None, near: bool
 ) -> None:
     fields = {"output": folder} if folder else {}

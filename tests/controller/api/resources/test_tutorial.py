@@ -36,13 +36,15 @@ async def forget(api: Api, through: int) -> None:
         await raise_counter(transaction, "updates_forgotten", through)
 
 
-async def test_it_goes_on_behind_what_is_gone(api: Api, orchestrator: ModuleType) -> None:
+async def test_a_reader_behind_retention_continues_after_the_gap(
+    api: Api, orchestrator: ModuleType
+) -> None:
     await happen(api, "IN_QUEUE", "RUNNING", "SUCCESS")
     await forget(api, 2)
     assert [number async for number in orchestrator.follow(0)] == [2]
 
 
-async def test_it_goes_on_behind_what_goes_within_a_stream(
+async def test_a_reader_overtaken_by_retention_within_a_stream_continues_after_the_gap(
     api: Api, orchestrator: ModuleType, capsys: pytest.CaptureFixture[str]
 ) -> None:
     await happen(api, "IN_QUEUE")

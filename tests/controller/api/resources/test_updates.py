@@ -60,7 +60,7 @@ async def happen(api: Api, *states: str, job: str = "j1") -> None:
                 await update_job(transaction, record, now=5.0, state=state, reason=None)
 
 
-async def test_updates_are_followed_as_they_happen_and_resumed_where_one_was(api: Api) -> None:
+async def test_updates_are_streamed_and_resumed_from_a_position(api: Api) -> None:
     await happen(api, "IN_QUEUE", "RUNNING")
     async with following(api, "?after=0") as reader:
         first, second = await reader.next(), await reader.next()
@@ -73,14 +73,14 @@ async def test_updates_are_followed_as_they_happen_and_resumed_where_one_was(api
         assert (await reader.next())["id"] == "3"
 
 
-async def test_without_a_place_it_begins_with_what_happens_next(api: Api) -> None:
+async def test_without_a_position_a_stream_starts_with_the_next_update(api: Api) -> None:
     await happen(api, "IN_QUEUE")
     async with following(api) as reader:
         await happen(api, "RUNNING")
         assert (await reader.next())["id"] == "2"
 
 
-async def test_a_page_is_given_to_who_asks_for_json(api: Api) -> None:
+async def test_a_client_that_accepts_json_gets_a_page(api: Api) -> None:
     await happen(api, "IN_QUEUE", "RUNNING", "SUCCESS")
     answer = await api.client.get(
         "/v1/updates?after=1&limit=1", headers={"Accept": "application/json"}
@@ -90,7 +90,7 @@ async def test_a_page_is_given_to_who_asks_for_json(api: Api) -> None:
 
 
 @pytest.mark.parametrize("accept", ["*/*", "text/event-stream"])
-async def test_a_client_that_cannot_choose_by_accept_gets_a_page(api: Api, accept: str) -> None:
+async def test_a_client_selects_a_page_by_query(api: Api, accept: str) -> None:
     await happen(api, "IN_QUEUE", "RUNNING")
     answer = await api.client.get("/v1/updates?follow=false&limit=1", headers={"Accept": accept})
     assert answer.content_type == "application/json"
@@ -109,12 +109,14 @@ async def test_a_client_that_cannot_choose_by_accept_gets_a_page(api: Api, accep
         ("application/*", "text/event-stream"),
     ],
 )
-async def test_who_takes_both_gets_what_is_preferred(api: Api, accept: str, media: str) -> None:
+async def test_a_client_that_accepts_both_gets_its_preference(
+    api: Api, accept: str, media: str
+) -> None:
     async with api.client.get("/v1/updates?after=0", headers={"Accept": accept}) as answer:
         assert (answer.status, answer.content_type) == (200, media)
 
 
-async def test_a_head_is_answered_without_what_a_get_would_send(api: Api) -> None:
+async def test_a_head_request_gets_no_body(api: Api) -> None:
     for _ in range(2):  # over the same connection
         answer = await api.client.head("/v1/updates?after=0")
         assert (answer.status, answer.content_type) == (200, "text/event-stream")
@@ -129,7 +131,9 @@ async def test_a_head_is_answered_without_what_a_get_would_send(api: Api) -> Non
     assert sent.endswith(b"\r\n\r\n")
 
 
-async def test_a_quiet_stream_says_that_it_lives(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_idle_stream_sends_keep_alive_comments(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("controller.api.resources.updates.KEEP_ALIVE_SECONDS", 0.1)
     async with following(api, "?after=0") as reader:
         await asyncio.sleep(0.8)
@@ -138,7 +142,7 @@ async def test_a_quiet_stream_says_that_it_lives(api: Api, monkeypatch: pytest.M
         assert reader.comments >= 1
 
 
-async def test_whoever_is_behind_what_is_kept_is_told_so(api: Api) -> None:
+async def test_a_reader_behind_retention_is_notified(api: Api) -> None:
     await happen(api, "IN_QUEUE", "SUCCESS")
     async with api.store.write() as transaction:
         record = await find_job(transaction, "j1")
@@ -152,7 +156,7 @@ async def test_whoever_is_behind_what_is_kept_is_told_so(api: Api) -> None:
         assert (await reader.next())["data"]["job"] == "j2"
 
 
-async def test_whoever_has_read_more_than_there_is_is_told_that_the_store_was_restored(
+async def test_a_reader_ahead_of_the_store_is_told_of_the_restore(
     api: Api,
 ) -> None:
     await happen(api, "IN_QUEUE", "RUNNING")
@@ -164,7 +168,7 @@ async def test_whoever_has_read_more_than_there_is_is_told_that_the_store_was_re
         assert (await reader.next())["id"] == "3"
 
 
-async def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_not(
+async def test_a_stalled_reader_is_disconnected_and_others_are_not(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.api.server_sent_events.STALLED_SECONDS", 0.5)
@@ -185,7 +189,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_others_are_not(
         stalled.close()
 
 
-async def test_there_are_only_so_many_streams(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_streams_is_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     async with following(api, "?after=0"):
         monkeypatch.setattr(
             "controller.api.server_sent_events.EventStreams.full", property(lambda _: True)
@@ -195,13 +199,13 @@ async def test_there_are_only_so_many_streams(api: Api, monkeypatch: pytest.Monk
         assert "Retry-After" in refused.headers
 
 
-async def test_a_place_that_is_none_is_refused(api: Api) -> None:
+async def test_a_malformed_position_is_refused(api: Api) -> None:
     for place in ("x", "-1", "9" * 30):
         answer = await api.client.get("/v1/updates", headers={"Last-Event-ID": place})
         assert answer.status == 422
 
 
-async def test_readers_who_mean_to_stay_do_not_hold_up_the_end_of_the_process(api: Api) -> None:
+async def test_open_streams_do_not_delay_shutdown(api: Api) -> None:
     async with following(api, "?after=0") as reader:
         began = asyncio.get_running_loop().time()
         await api.client.server.runner.shutdown()  # type: ignore[union-attr]  # the server runs
@@ -212,7 +216,7 @@ async def test_readers_who_mean_to_stay_do_not_hold_up_the_end_of_the_process(ap
     assert (answer.status, (await answer.json())["code"]) == (503, "too_many_streams")
 
 
-async def test_a_follower_is_told_and_need_not_look(
+async def test_a_follower_is_notified_without_polling(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(updates, "POLL_SECONDS", 3600.0)

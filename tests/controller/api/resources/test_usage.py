@@ -50,7 +50,7 @@ async def read(api: Api, query: str = "") -> dict[str, Any]:
     return page
 
 
-async def test_usage_is_entered_by_period_and_to_the_end_and_read_in_pages(api: Api) -> None:
+async def test_usage_is_recorded_by_period_up_to_the_end_and_paginated(api: Api) -> None:
     clock = Clock(START + 2000.0)
     ledger = Ledger(api.store, defaults=make_defaults(), clock=clock)
     await runs(api.store, "j1", ranks=2)
@@ -78,7 +78,7 @@ async def test_usage_is_entered_by_period_and_to_the_end_and_read_in_pages(api: 
     assert (await read(api, f"?after={rest['next']}"))["items"] == []
 
 
-async def test_who_is_out_of_funds_loses_their_jobs_and_nobody_else(api: Api) -> None:
+async def test_running_out_of_funds_ends_only_that_owners_jobs(api: Api) -> None:
     for job_id, user, project in (
         ("mine", "ada", None), ("ours", "ada", "sun"), ("theirs", "bob", "sun"),
         ("his", "bob", None),
@@ -107,7 +107,7 @@ async def test_who_is_out_of_funds_loses_their_jobs_and_nobody_else(api: Api) ->
     assert sorted(set(api.woken)) == ["his", "mine", "ours", "theirs"]
 
 
-async def test_what_was_never_read_cannot_be_acknowledged(api: Api) -> None:
+async def test_unread_usage_cannot_be_acknowledged(api: Api) -> None:
     await runs(api.store, "j1")
     body = {"through": 1, "exhausted": [{"job": "j1"}]}
     answer = await api.client.post("/v1/usage/ack", json=body)

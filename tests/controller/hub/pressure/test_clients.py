@@ -64,7 +64,7 @@ def framed(data: bytes, opcode: Opcode = Opcode.BINARY) -> bytes:
     return Frame(opcode, data).serialize(mask=True)
 
 
-async def test_a_client_that_pings_and_reads_nothing_is_let_go(
+async def test_a_client_that_pings_without_reading_is_disconnected(
     hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attached, "STUCK_SECONDS", 1.0)
@@ -75,7 +75,7 @@ async def test_a_client_that_pings_and_reads_nothing_is_let_go(
         await gone(hub)
 
 
-async def test_a_client_that_reads_nothing_of_a_shell_that_writes_is_let_go(
+async def test_a_client_that_does_not_read_shell_output_is_disconnected(
     hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attached, "STUCK_SECONDS", 1.0)
@@ -88,7 +88,7 @@ async def test_a_client_that_reads_nothing_of_a_shell_that_writes_is_let_go(
 
 
 @pytest.mark.parametrize("how", ["fin", "reset"])
-async def test_a_client_that_leaves_without_a_close_is_let_go(
+async def test_a_client_that_leaves_without_close_is_removed(
     hub: Hub, executor: FakeExecutor, how: str
 ) -> None:
     async with raw_client(hub) as (_, writer):
@@ -104,7 +104,7 @@ async def test_a_client_that_leaves_without_a_close_is_let_go(
     [framed(b""), framed(b"x"), framed(b"", Opcode.PING), framed(b"{}", Opcode.TEXT)],
     ids=["empty", "byte", "ping", "text"],
 )
-async def test_small_frames_do_not_hold_up_other_terminals(
+async def test_small_frames_do_not_delay_other_terminals(
     hub: Hub, executor: FakeExecutor, piece: bytes, request: pytest.FixtureRequest
 ) -> None:
     """Measures processor time of this thread, so that a busy machine does not lengthen a turn.
@@ -135,7 +135,7 @@ async def test_small_frames_do_not_hold_up_other_terminals(
 
 
 @pytest.mark.parametrize("piece", [b"plain\r\n", b"\x1b[1;31mx", b"\x1b[", b"\x1b]0;x"])
-async def test_much_output_does_not_hold_up_other_terminals(
+async def test_large_output_does_not_delay_other_terminals(
     hub: Hub, executor: FakeExecutor, piece: bytes, request: pytest.FixtureRequest
 ) -> None:
     """Measures as the test above: 10 MB, also of the input that is slowest to split."""

@@ -18,7 +18,7 @@ def make_shelf() -> tuple[Indexer[ObservedPod], list[str]]:
     return Indexer(changed.append), changed
 
 
-def test_what_did_not_change_wakes_nobody() -> None:
+def test_an_unchanged_object_enqueues_no_job() -> None:
     indexer, changed = make_shelf()
     indexer.put(make_pod())
     indexer.put(make_pod())
@@ -26,7 +26,7 @@ def test_what_did_not_change_wakes_nobody() -> None:
     assert changed == ["j1"]
 
 
-def test_what_is_not_in_a_new_list_is_gone() -> None:
+def test_an_object_missing_from_a_new_list_is_removed() -> None:
     indexer, changed = make_shelf()
     indexer.put(make_pod(0))
     indexer.put(make_pod(1))
@@ -35,14 +35,14 @@ def test_what_is_not_in_a_new_list_is_gone() -> None:
     assert changed == ["j1", "j1", "j1"]
 
 
-def test_a_late_word_of_the_pod_before_does_not_drop_the_one_after() -> None:
+def test_a_late_event_of_an_earlier_pod_keeps_its_successor() -> None:
     indexer, _ = make_shelf()
     indexer.put(make_pod(uid="after"))
     indexer.drop(make_pod(uid="before"))
     assert [pod.uid for pod in indexer.of_job("j1")] == ["after"]
 
 
-def test_a_pod_that_changes_its_job_is_no_longer_the_other_ones() -> None:
+def test_a_pod_whose_job_label_changes_leaves_the_old_index() -> None:
     indexer, changed = make_shelf()
     indexer.put(make_pod())
     indexer.put(make_pod(job_id="j2"))
@@ -51,7 +51,7 @@ def test_a_pod_that_changes_its_job_is_no_longer_the_other_ones() -> None:
     assert set(changed) == {"j1", "j2"}
 
 
-def test_a_volcano_job_of_another_name_that_claims_to_be_the_job_is_not_taken_for_it() -> None:
+def test_a_volcano_job_of_another_name_with_the_jobs_label_is_ignored() -> None:
     informer = InformerCache(None, instance="test", changed=lambda _job: None)  # type: ignore[arg-type]  # no cluster here
     informer.jobs.put(make_observed(name="j-other"))
     assert informer.job("jobs", "j1") is None
@@ -73,7 +73,7 @@ events = st.lists(st.tuples(st.sampled_from(["put", "drop", "replace"]), pods), 
 
 
 @given(events)
-def test_both_ways_to_look_always_agree(given_events: list[tuple[str, Any]]) -> None:
+def test_the_indexer_always_agrees_with_a_model(given_events: list[tuple[str, Any]]) -> None:
     indexer, changed = make_shelf()
     model: dict[tuple[str, str], ObservedPod] = {}
     for kind, pod in given_events:
@@ -122,13 +122,13 @@ def silence() -> Unavailable:
     return error
 
 
-def test_while_a_watch_goes_on_what_it_tells_has_just_happened() -> None:
+def test_during_a_live_watch_an_event_happened_now() -> None:
     watched = Watched()
     assert watched.unseen(600.0) is None
     assert watched.unseen(listed=True) is None
 
 
-def test_what_went_while_nobody_could_look_went_since_the_connection_broke() -> None:
+def test_an_object_deleted_during_an_outage_went_after_the_disconnect() -> None:
     watched = Watched()
     watched.after(10.0, Unavailable("cut"))
     for _ in range(5):
@@ -142,7 +142,7 @@ def test_what_went_while_nobody_could_look_went_since_the_connection_broke() -> 
     assert watched.unseen(60.0, listed=True) is None
 
 
-def test_a_connection_that_fell_silent_was_whole_when_something_came_last() -> None:
+def test_a_silent_connection_was_live_until_its_last_event() -> None:
     watched = Watched()
     watched.after(10.0, None)
     watched.after(90.0, silence())
@@ -150,7 +150,7 @@ def test_a_connection_that_fell_silent_was_whole_when_something_came_last() -> N
     assert watched.unseen() == 110.0
 
 
-def test_a_watch_that_breaks_again_at_once_was_blind_all_the_time() -> None:
+def test_an_outage_spans_immediately_broken_watches() -> None:
     watched = Watched()
     watched.after(10.0, Unavailable("cut"))
     watched.after(20.0, None)
@@ -162,7 +162,7 @@ def test_a_watch_that_breaks_again_at_once_was_blind_all_the_time() -> None:
     assert watched.unseen() == 450.1
 
 
-def test_a_pod_that_went_unseen_says_since_when() -> None:
+def test_a_pod_deleted_unobserved_records_the_start_of_the_outage() -> None:
     now = [100.0]
     informer = InformerCache(None, instance="test", changed=lambda _job: None, clock=lambda: now[0])  # type: ignore[arg-type]  # no cluster here
     for index in range(2):
@@ -177,7 +177,7 @@ def test_a_pod_that_went_unseen_says_since_when() -> None:
     assert (seen.unseen_since, unseen.unseen_since) == (None, 100.0)
 
 
-def test_until_when_somebody_looked_stands_still_while_the_watch_does_not_go_on() -> None:
+def test_the_observation_time_stops_while_the_watch_is_broken() -> None:
     watched = Watched()
     watched.now += 5.0
     assert watched.followed.looked_until == 105.0
@@ -194,7 +194,7 @@ def make_picture() -> InformerCache:
 
 
 @pytest.mark.parametrize("time_given", [True, False])
-def test_a_pod_that_was_given_time_to_end_stays_one_when_it_is_removed(time_given: bool) -> None:
+def test_a_pod_with_grace_period_keeps_it_when_removed(time_given: bool) -> None:
     informer = make_picture()
     informer.pods.put(make_pod(0))
     if time_given:
@@ -206,7 +206,7 @@ def test_a_pod_that_was_given_time_to_end_stays_one_when_it_is_removed(time_give
     assert gone.had_time is time_given
 
 
-def test_a_pod_whose_name_another_one_has_in_a_list_went_unseen() -> None:
+def test_a_pod_replaced_under_its_name_in_a_list_went_unobserved() -> None:
     watched, informer = Watched(), make_picture()
     informer._pods_gap = watched.followed
     informer.pods.put(make_pod(0, uid="first"))
@@ -233,7 +233,7 @@ def follow(indexer: Indexer[ObservedPod], *events: WatchEvent) -> set[str]:
     return {pod.name for pod in indexer}
 
 
-def test_only_what_is_in_no_part_of_a_list_is_gone() -> None:
+def test_only_objects_missing_from_all_pages_are_removed() -> None:
     indexer, _ = make_shelf()
     a, b, c, d = (given_pod(name) for name in "abcd")
     assert follow(indexer, Listed((a, b, c))) == {"a", "b", "c"}
@@ -242,7 +242,7 @@ def test_only_what_is_in_no_part_of_a_list_is_gone() -> None:
     assert follow(indexer, Listed((), first=False)) == {"a", "d"}
 
 
-def test_a_list_that_begins_anew_removes_nothing_before_it_is_whole() -> None:
+def test_a_restarted_list_removes_no_object_before_it_is_complete() -> None:
     indexer, _ = make_shelf()
     a, b, c = (given_pod(name) for name in "abc")
     assert follow(indexer, Listed((a, b, c))) == {"a", "b", "c"}
@@ -253,7 +253,7 @@ def test_a_list_that_begins_anew_removes_nothing_before_it_is_whole() -> None:
 
 
 @pytest.mark.parametrize("status", [{"phase": ["Running"]}, {"conditions": ["Ready"]}])
-def test_an_object_that_cannot_be_read_stays_as_it_was_known(status: Any) -> None:
+def test_an_unreadable_object_keeps_its_last_state(status: Any) -> None:
     indexer, changed = make_shelf()
     odd = given_pod("b") | {"status": status}
     assert follow(indexer, Listed((given_pod("a"), given_pod("b")))) == {"a", "b"}
@@ -264,7 +264,7 @@ def test_an_object_that_cannot_be_read_stays_as_it_was_known(status: Any) -> Non
 
 
 @pytest.mark.parametrize("deleting", [True, False])
-def test_that_a_pod_was_preempted_is_remembered_until_it_has_gone(deleting: bool) -> None:
+def test_a_preemption_is_remembered_until_the_pod_is_removed(deleting: bool) -> None:
     informer = InformerCache(None, instance="test", changed=lambda _job: None)  # type: ignore[arg-type]  # no cluster here
     informer.pods.put(make_pod(disrupted="Evict", disruption="because of preempt"))
     informer.pods.put(make_pod(deleting=deleting, running=False))

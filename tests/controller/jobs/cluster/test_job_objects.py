@@ -24,9 +24,7 @@ async def no_group(_request: web.Request) -> web.StreamResponse:
 
 
 @pytest.mark.parametrize("answer", [NO_KIND, no_group])
-async def test_a_kind_that_is_not_served_says_nothing_of_its_objects(
-    answer: Answer, tmp_path: Path
-) -> None:
+async def test_an_unserved_kind_proves_no_absence(answer: Answer, tmp_path: Path) -> None:
     async with serving(Script(answer), tmp_path) as kube:
         objects = JobObjects(kube, instance="test")
         calls: list[Any] = [
@@ -40,7 +38,7 @@ async def test_a_kind_that_is_not_served_says_nothing_of_its_objects(
                 await call
 
 
-async def test_an_object_that_is_not_there_is_gone(tmp_path: Path) -> None:
+async def test_a_404_proves_absence(tmp_path: Path) -> None:
     async with serving(Script(GONE), tmp_path) as kube:
         objects = JobObjects(kube, instance="test")
         assert await objects.find_volcano_job("jobs", "j-a", "a") is None
@@ -58,7 +56,7 @@ def there(uid: str) -> Answer:
     return says(found)
 
 
-async def test_a_volcano_job_whose_deletion_was_refused_is_not_taken_for_gone(
+async def test_a_refused_deletion_does_not_prove_absence(
     tmp_path: Path,
 ) -> None:
     # Otherwise the job would run on: the controller does not repeat a successful removal.
@@ -68,7 +66,7 @@ async def test_a_volcano_job_whose_deletion_was_refused_is_not_taken_for_gone(
 
 
 @pytest.mark.parametrize("answer", [there("another"), GONE])
-async def test_a_volcano_job_whose_name_is_another_ones_is_gone(
+async def test_a_read_of_another_uid_or_404_proves_absence_after_a_refused_delete(
     answer: Answer, tmp_path: Path
 ) -> None:
     script = Script(REFUSED, answer)
@@ -77,7 +75,7 @@ async def test_a_volcano_job_whose_name_is_another_ones_is_gone(
     assert [method for method, *_ in script.requests] == ["DELETE", "GET"]
 
 
-async def test_a_kind_that_is_served_no_more_says_nothing_of_a_refused_deletion(
+async def test_a_kind_no_longer_served_proves_no_deletion(
     tmp_path: Path,
 ) -> None:
     async with serving(Script(REFUSED, NO_KIND), tmp_path) as kube:
@@ -85,7 +83,7 @@ async def test_a_kind_that_is_served_no_more_says_nothing_of_a_refused_deletion(
             await JobObjects(kube, instance="test").remove_volcano_job("jobs", "j-a", "uid")
 
 
-async def test_what_volcano_made_goes_by_its_uid_and_nothing_of_another(tmp_path: Path) -> None:
+async def test_objects_created_by_volcano_are_deleted_by_owner_uid(tmp_path: Path) -> None:
     no_right = says({"kind": "Status", "reason": "Forbidden", "code": 403, "message": "no"}, 403)
     text = "the server rejected our request due to an error in our request"
     not_its = says({"kind": "Status", "reason": "Invalid", "code": 422, "message": text}, 422)

@@ -117,7 +117,7 @@ def orphans(world: World, store: Store, clock: Clock) -> OrphanCollector:
     )
 
 
-async def test_what_belongs_to_nobody_is_removed_after_a_grace_and_nothing_else_is(
+async def test_only_orphans_are_removed_after_a_grace_period(
     world: World, store: Store, clock: Clock, orphans: OrphanCollector
 ) -> None:
     async with store.write() as transaction:
@@ -151,7 +151,7 @@ async def test_what_belongs_to_nobody_is_removed_after_a_grace_and_nothing_else_
         await world.admin.delete(CONFIG_MAPS, f"j-{job}.planted", PLACE)
 
 
-async def test_one_that_nobody_can_read_keeps_no_other_from_being_swept(
+async def test_an_unreadable_object_does_not_stop_the_sweep(
     world: World, orphans: OrphanCollector, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = module._suspect
@@ -178,7 +178,7 @@ async def test_one_that_nobody_can_read_keeps_no_other_from_being_swept(
     assert not await world.is_there("odd")
 
 
-async def test_what_may_not_be_listed_or_removed_keeps_nothing_else_from_being_swept(
+async def test_a_forbidden_kind_does_not_stop_the_sweep(
     world: World, clock: Clock, orphans: OrphanCollector, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoding, "FIRST_LIMIT", 2)

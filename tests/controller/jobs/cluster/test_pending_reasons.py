@@ -67,7 +67,7 @@ async def asked(cluster: Cluster, tmp_path: Path, *, record: JobRecord, looks: i
         return await reasons.ask(job, record, [], ranks=1)
 
 
-async def test_a_job_costs_five_calls_at_most(tmp_path: Path) -> None:
+async def test_a_pending_reason_costs_at_most_five_calls(tmp_path: Path) -> None:
     cluster = Cluster(
         {
             f"of {UID}": {"items": [REFUSED], "metadata": {"resourceVersion": "1"}},
@@ -81,7 +81,7 @@ async def test_a_job_costs_five_calls_at_most(tmp_path: Path) -> None:
     assert cluster.reads == [f"of {UID}", f"j-j1-{UID}", "q", "j-j1", "of group-1"]
 
 
-async def test_a_job_without_status_and_group_was_not_taken_up(tmp_path: Path) -> None:
+async def test_a_job_without_status_and_pod_group_was_not_picked_up(tmp_path: Path) -> None:
     cluster = Cluster({})
     record = make_record(uid=UID)
     assert await asked(cluster, tmp_path, record=record, looks=1) is None

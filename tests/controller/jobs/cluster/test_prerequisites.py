@@ -26,7 +26,7 @@ NO_QUEUE = says({"kind": "Status", "reason": "NotFound", "code": 404, "details":
         (says({"metadata": {"name": "q"}, "status": {"state": "Open"}}), None),
     ],
 )  # fmt: skip
-async def test_a_queue_that_jobs_cannot_have_is_told_apart(
+async def test_an_unusable_queue_is_distinguished(
     answer: Answer, problem: str | None, tmp_path: Path
 ) -> None:
     place = says({"metadata": {"name": "jobs"}})

@@ -68,7 +68,7 @@ async def stand(prerequisites: Prerequisites, plan: Plan, clock: Clock) -> None:
     await eventually(ready)
 
 
-async def test_what_an_owner_needs_is_made_and_made_again(
+async def test_an_owners_prerequisites_are_created_and_recreated(
     kube: Kube, admin: Kube, clock: Clock, file: object
 ) -> None:
     plan = await plan_of(
@@ -95,7 +95,7 @@ async def test_what_an_owner_needs_is_made_and_made_again(
     assert await admin.get(NETWORK_POLICIES, policy, name)
 
 
-async def test_a_right_that_was_taken_away_is_given_again_once_a_job_is_refused(
+async def test_a_removed_role_binding_is_recreated_after_a_refusal(
     kube: Kube, admin: Kube, clock: Clock, file: object
 ) -> None:
     plan = await plan_of(
@@ -120,7 +120,7 @@ async def test_a_right_that_was_taken_away_is_given_again_once_a_job_is_refused(
     assert await admin.get(ROLE_BINDINGS, grant, name)
 
 
-async def test_what_somebody_opened_is_closed_again_and_what_is_only_made_is_left(
+async def test_a_weakened_policy_is_restored_and_create_only_objects_are_kept(
     kube: Kube, admin: Kube, clock: Clock, file: object
 ) -> None:
     plan = await plan_of(owner={"user": "eve"}, FUMAROLE_CONTROLLER_OWNERS_FILE=str(file))
@@ -135,9 +135,7 @@ async def test_what_somebody_opened_is_closed_again_and_what_is_only_made_is_lef
     assert (await admin.get(QUEUES, name))["spec"]["weight"] == 9
 
 
-async def test_a_namespace_of_somebody_else_is_never_used(
-    kube: Kube, admin: Kube, clock: Clock
-) -> None:
+async def test_a_foreign_namespace_is_never_used(kube: Kube, admin: Kube, clock: Clock) -> None:
     plan = await plan_of(owner={"user": "mallory"})
     name = plan.volcano_job.namespace
     made = await admin.create(NAMESPACES, {"metadata": {"name": name}})
@@ -151,7 +149,7 @@ async def test_a_namespace_of_somebody_else_is_never_used(
         await admin.get(NETWORK_POLICIES, "fumarole.default-deny", name)
 
 
-async def test_two_owners_whose_names_met_do_not_share(
+async def test_two_owners_with_colliding_names_do_not_share_a_namespace(
     kube: Kube, admin: Kube, clock: Clock
 ) -> None:
     plan = await plan_of(owner={"user": "first"})
@@ -166,7 +164,7 @@ async def test_two_owners_whose_names_met_do_not_share(
         await Prerequisites(kube, instance="test", clock=clock).why_not_ready(name, name, other)
 
 
-async def test_what_is_there_costs_nothing_for_a_while(
+async def test_existing_prerequisites_are_cached_for_a_while(
     kube: Kube, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = await plan_of(owner={"user": "busy"})
@@ -181,7 +179,7 @@ async def test_what_is_there_costs_nothing_for_a_while(
     assert await prerequisites.why_not_ready(*place, plan.shared) is None
 
 
-async def test_what_is_missing_is_looked_for_once_for_all_and_less_and_less_often(
+async def test_a_missing_prerequisite_is_polled_once_for_all_jobs_with_backoff(
     kube: Kube, admin: Kube, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = await plan_of(owner={"user": "closed"})
@@ -211,9 +209,7 @@ async def test_what_is_missing_is_looked_for_once_for_all_and_less_and_less_ofte
     assert await prerequisites.why_not_ready(*place, plan.shared) is None
 
 
-async def test_a_queue_that_somebody_removed_is_made_again(
-    kube: Kube, admin: Kube, clock: Clock
-) -> None:
+async def test_a_removed_queue_is_recreated(kube: Kube, admin: Kube, clock: Clock) -> None:
     plan = await plan_of(owner={"user": "no queue"})
     name = plan.volcano_job.namespace
     prerequisites = Prerequisites(kube, instance="test", clock=clock)
@@ -225,7 +221,7 @@ async def test_a_queue_that_somebody_removed_is_made_again(
     assert await admin.get(QUEUES, name)
 
 
-async def test_a_namespace_that_somebody_removed_is_made_again_with_all_that_is_in_it(
+async def test_a_removed_namespace_is_recreated_with_its_objects(
     kube: Kube, admin: Kube, clock: Clock
 ) -> None:
     plan = await plan_of(owner={"user": "removed"})
@@ -251,7 +247,7 @@ async def test_a_namespace_that_somebody_removed_is_made_again_with_all_that_is_
     assert await admin.get(NETWORK_POLICIES, "fumarole.default-deny", name)
 
 
-async def test_what_is_there_is_found_where_it_has_filled_a_quota(
+async def test_existing_objects_are_found_in_a_full_quota(
     kube: Kube, admin: Kube, clock: Clock, file: object
 ) -> None:
     # The API server checks the quota before it checks whether the name exists: 403, not 409.
@@ -276,7 +272,7 @@ async def test_what_is_there_is_found_where_it_has_filled_a_quota(
         await prerequisites.why_not_ready(name, name, plan.shared)
 
 
-async def test_a_claim_that_is_being_removed_is_waited_for_and_made_again(
+async def test_a_terminating_claim_is_awaited_and_recreated(
     kube: Kube, admin: Kube, clock: Clock, file: object
 ) -> None:
     plan = await plan_of(owner={"user": "anew"}, FUMAROLE_CONTROLLER_OWNERS_FILE=str(file))

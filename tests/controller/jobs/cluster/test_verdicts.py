@@ -69,7 +69,7 @@ def refusal(status: int, message: str, details: Any = None, reason: str = "") ->
         (refusal(418, "a teapot"), "anything else", "retried", "retried", "retried"),
     ],
 )  # fmt: skip
-def test_each_refusal_has_one_meaning(
+def test_each_refusal_has_one_verdict(
     error: KubeError, name: str, dry_run: str, submission: str, patch: str
 ) -> None:
     row = row_of(error)
@@ -77,7 +77,7 @@ def test_each_refusal_has_one_meaning(
     assert (row.name, *means) == (name, dry_run, submission, patch)
 
 
-def test_the_docs_have_the_tables_rows() -> None:
+def test_the_documented_verdicts_match_the_table() -> None:
     docs = (Path(__file__).parents[4] / "docs" / "controller.md").read_text()
     for row in TABLE:
         means = [row.means[call] for call in CALLS]
@@ -92,7 +92,7 @@ def test_the_docs_have_the_tables_rows() -> None:
     # Without a response, or if the server is busy, the request is retried unchanged.
     [(400, True), (403, True), (422, True), (500, True), (404, False), (429, False), (0, False)],
 )
-def test_what_admission_refuses_may_be_there(status: int, expected: bool) -> None:
+def test_an_admission_refusal_does_not_prove_absence(status: int, expected: bool) -> None:
     assert may_be_there(error_from(status, {})) is expected
     assert may_be_there(error_from(409, {"reason": "AlreadyExists"}))
     assert not may_be_there(error_from(409, {"reason": "Conflict"}))

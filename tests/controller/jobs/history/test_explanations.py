@@ -103,7 +103,7 @@ MOUNT = {"uid": UID, "reason": "preparing", "message": "preparing the container:
         ((), {"uid": UID, "reason": "queued", "message": "full"}, "queued", None, "full"),
     ],
 )  # fmt: skip
-def test_the_first_thing_that_holds_a_job_is_told(
+def test_the_first_blocking_reason_is_reported(
     pods: tuple[ObservedPod, ...], kept: Any, reason: str, cause: str | None, text: str
 ) -> None:
     found = explain_waiting(WAITS, pods, kept)
@@ -111,7 +111,7 @@ def test_the_first_thing_that_holds_a_job_is_told(
     assert found.details.get("cause") == cause
 
 
-def test_a_kubelet_that_pauses_between_two_pulls_takes_no_word_back() -> None:
+def test_an_image_error_is_kept_during_pull_back_off() -> None:
     failed = explain_waiting(WAITS, [pod(waiting=waits("ErrImagePull", NOT_FOUND))])
     pauses = pod(waiting=waits("ImagePullBackOff", 'Back-off pulling image "nope:1"'))
     assert explain_waiting(WAITS, [pauses], reported=failed) == failed
@@ -122,14 +122,14 @@ def test_a_kubelet_that_pauses_between_two_pulls_takes_no_word_back() -> None:
     )
 
 
-def test_only_what_a_pod_itself_says_need_not_be_asked_for() -> None:
+def test_only_reasons_in_the_pod_status_need_no_request() -> None:
     assert is_explained(WAITS, [pod(waiting=waits("ErrImagePull"))], ranks=1)
     assert not is_explained(WAITS, [pod(waiting=waits("ErrImagePull"))], ranks=2)
     assert not is_explained(WAITS, [pod(unscheduled=NO_GPU)], ranks=1)
     assert not is_explained(WAITS, [], ranks=1)
 
 
-def test_what_a_kubelet_says_is_cut() -> None:
+def test_kubelet_messages_are_truncated() -> None:
     found = explain_waiting(WAITS, [pod(waiting=waits("ErrImagePull", "\x00" + "x" * 99999))])
     assert len(found.message) <= LONGEST
     assert "\x00" not in found.message
@@ -145,20 +145,20 @@ def test_what_a_kubelet_says_is_cut() -> None:
         (None, "", True),
     ],
 )
-def test_messages_of_which_only_numbers_changed_are_the_same(
+def test_messages_that_differ_only_in_numbers_are_equal(
     one: str | None, other: str | None, same: bool
 ) -> None:
     assert same_but_for_numbers(one, other) is same
 
 
-def test_a_volcano_job_that_has_a_phase_was_taken_up() -> None:
+def test_a_volcano_job_with_a_phase_was_picked_up() -> None:
     kept = {"uid": UID, "reason": NOT_TAKEN_UP.reason, "message": NOT_TAKEN_UP.message,
             "details": dict(NOT_TAKEN_UP.details)}  # fmt: skip
     assert explain_waiting(make_observed(""), (), kept) == NOT_TAKEN_UP
     assert explain_waiting(make_observed("Pending"), (), kept) == QUEUED
 
 
-def test_what_held_a_job_before_it_was_started_over_does_not_any_more() -> None:
+def test_a_reason_from_before_a_restart_is_dropped() -> None:
     kept = {"uid": UID, "since": 5.0, "reason": "forbidden", "message": "exceeded quota: q"}
     assert (
         explain_waiting(make_observed("Pending", phase_since=5.0), (), kept).reason == "forbidden"

@@ -105,7 +105,7 @@ CASES: list[tuple[ObservedPod, str, str, str]] = [
 
 
 @pytest.mark.parametrize(("shown", "reason", "cause", "message"), CASES)
-def test_a_failure_is_told_by_what_is_seen_of_the_pod_and_by_what_is_written_down(
+def test_a_failure_is_explained_from_observed_and_recorded_pods(
     shown: ObservedPod, reason: str, cause: str, message: str
 ) -> None:
     runs = make_pod_records(make_job(), 1, runs={}, present=[shown], departed=[], now=9e9,
@@ -122,7 +122,7 @@ def test_a_failure_is_told_by_what_is_seen_of_the_pod_and_by_what_is_written_dow
         assert (found.details["rank"], found.details["node"]) == (0, "n1")
 
 
-def test_a_container_that_others_put_beside_it_and_that_fails_is_named() -> None:
+def test_a_failing_injected_sidecar_is_named() -> None:
     beside = {"name": "istio-proxy", "state": {"terminated": ended(5)}}
     own = {"name": "job", "state": {"terminated": ended(0, "Completed")}}
     shown = pod(containerStatuses=[own, beside])
@@ -134,7 +134,7 @@ def test_a_container_that_others_put_beside_it_and_that_fails_is_named() -> None
     assert told.items() <= found.details.items()
 
 
-def test_the_last_lines_are_told_in_bounds() -> None:
+def test_the_last_log_lines_are_reported_up_to_a_limit() -> None:
     (shown, *_) = CASES[0]
     found = explain_failure(make_observed("Failed"), [shown], [])
     assert found is not None
@@ -145,7 +145,7 @@ def test_the_last_lines_are_told_in_bounds() -> None:
     assert len("".join(log_tail("x" * 99999))) <= LONGEST_TAIL
 
 
-def test_a_program_that_was_never_started_has_used_no_time() -> None:
+def test_a_container_that_never_started_has_no_run_time() -> None:
     shown = pod(ended=ended(128, "StartError", startedAt=NEVER))
     assert shown.started_at is None
     (run,) = make_pod_records(make_job(), 1, runs={}, present=[shown], departed=[], now=9e9,
@@ -154,7 +154,7 @@ def test_a_program_that_was_never_started_has_used_no_time() -> None:
     assert run.ended_at is not None
 
 
-def test_the_one_that_failed_first_decides_and_not_the_first_rank() -> None:
+def test_the_earliest_failed_pod_decides() -> None:
     killed = pod(0, ended=ended(137, finishedAt="2026-11-22T10:00:02Z"))
     culprit = pod(1, ended=ended(3))
     found = explain_failure(make_observed("Failed"), [killed, culprit], [])
@@ -162,7 +162,7 @@ def test_the_one_that_failed_first_decides_and_not_the_first_rank() -> None:
     assert found.message == "job 1 ended with exit code 3"
 
 
-def test_where_no_pod_says_anything_volcano_does() -> None:
+def test_without_a_pod_reason_volcanos_reason_is_used() -> None:
     assert explain_failure(make_observed("Failed"), [], []) is None
     found = explain_failure(make_observed("Failed", message="plugin failed"), [], [])
     assert found is not None

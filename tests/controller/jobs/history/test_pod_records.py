@@ -39,7 +39,7 @@ def ended(code: int = 0, at: float | None = 40.0, **fields: Any) -> ObservedPod:
     return make_pod(phase=phase, ended=how, started_at=10.0, running=False, **fields)
 
 
-def test_a_pod_is_written_down_once_and_again_when_it_has_changed() -> None:
+def test_a_pod_is_recorded_once_and_after_each_change() -> None:
     pod = make_pod(2, started_at=10.0)
     assert not are_recorded({}, [pod], [])
     runs = write({}, pod)
@@ -54,7 +54,7 @@ def test_a_pod_is_written_down_once_and_again_when_it_has_changed() -> None:
     assert runs[pod.uid].seen_at == run.seen_at, "not when it was first seen"
 
 
-def test_a_pod_that_left_ended_when_it_said_or_else_when_it_left() -> None:
+def test_a_removed_pod_ended_at_its_finish_time_or_its_removal() -> None:
     said, silent = ended(uid="a"), make_pod(1, uid="b", started_at=10.0)
     runs = write({}, said, silent)
     assert not are_recorded(runs, [], [said, silent])
@@ -65,7 +65,7 @@ def test_a_pod_that_left_ended_when_it_said_or_else_when_it_left() -> None:
     assert write(runs, departed=(silent,), now=500.0)["b"].ended_at == NOW
 
 
-def test_a_pod_that_nobody_saw_leave_ended_when_somebody_looked_last() -> None:
+def test_a_pod_removed_unobserved_ended_at_the_last_observation() -> None:
     runs = write({}, make_pod(started_at=10.0))
     assert not are_recorded(runs, [], [])
     (run,) = write(runs, looked_until=70.0).values()
@@ -75,7 +75,7 @@ def test_a_pod_that_nobody_saw_leave_ended_when_somebody_looked_last() -> None:
     assert run.ended_at == 10.0
 
 
-def test_an_evicted_pod_that_says_no_more_has_ended() -> None:
+def test_an_evicted_pod_without_status_has_ended() -> None:
     pod = make_pod(phase="Failed", reason="Evicted", message="no disk", running=False)
     runs = write({}, pod)
     (run,) = runs.values()
@@ -97,9 +97,7 @@ WAITS = make_pod(phase="Pending", started_at=None, running=False)
         (make_pod(phase="Failed", reason="Evicted"), WAITS),
     ],
 )
-def test_a_leader_whose_watch_is_behind_takes_nothing_back(
-    written: ObservedPod, older: ObservedPod
-) -> None:
+def test_a_lagging_watch_does_not_revert_a_record(written: ObservedPod, older: ObservedPod) -> None:
     runs = write({}, written)
     assert are_recorded(runs, [older], [])
     assert write(runs, older, now=300.0) == runs
@@ -110,7 +108,7 @@ def test_a_leader_whose_watch_is_behind_takes_nothing_back(
     assert write(runs, written, now=300.0) == runs
 
 
-def test_what_a_kubelet_says_no_more_of_a_pod_that_has_failed_is_kept() -> None:
+def test_details_of_a_failed_pod_are_kept_when_its_status_loses_them() -> None:
     evicted = make_pod(phase="Failed", reason="Evicted", started_at=None, running=False)
     lost = Ended(exit_code=137, signal=0, reason="ContainerStatusUnknown", finished_at=None)
     unknown = make_pod(phase="Failed", ended=lost, started_at=None, running=False)
@@ -125,12 +123,12 @@ def test_what_a_kubelet_says_no_more_of_a_pod_that_has_failed_is_kept() -> None:
     assert (run.reason, run.exit_code, run.started_at, run.ended_at) == ("Evicted", 9, 10.0, 40.0)
 
 
-def test_a_pod_of_no_rank_is_kept_apart() -> None:
+def test_a_pod_without_rank_is_recorded_separately() -> None:
     (run,) = write({}, make_pod(7)).values()
     assert run.rank == -1
 
 
-def test_exits_tell_the_last_run_of_each_rank_and_failures_first() -> None:
+def test_exits_show_the_last_run_of_each_rank_with_failures_first() -> None:
     runs = write({}, ended(0, uid="a"), ended(1, uid="b", index=1, name="j-j1-job-1"))
     runs = write(runs, ended(0, uid="a2"), ended(1, uid="b", index=1), departed=(ended(uid="a"),),
                  now=200.0)  # fmt: skip
@@ -139,13 +137,13 @@ def test_exits_tell_the_last_run_of_each_rank_and_failures_first() -> None:
     ]  # fmt: skip
 
 
-def test_of_two_pods_of_a_rank_that_are_seen_at_once_the_one_that_left_was_first() -> None:
+def test_of_two_pods_of_a_rank_the_removed_one_is_earlier() -> None:
     for old, new in (("a", "b"), ("b", "a")):
         runs = write({}, ended(0, uid=new), departed=(ended(137, uid=old),))
         assert [one["exit_code"] for one in exits_of(list(runs.values()))] == [0]
 
 
-def test_a_pod_whose_owner_was_taken_away_is_still_one_of_the_jobs() -> None:
+def test_a_pod_without_owner_reference_still_belongs_to_the_job() -> None:
     orphan = make_pod(owner_uid="")
     assert is_of(orphan, UID, {orphan.uid})
     assert not is_of(orphan, UID, set())
@@ -171,7 +169,7 @@ sights = st.tuples(
 
 
 @given(st.lists(sights, max_size=4))
-def test_whatever_is_seen_is_written_down_in_one_step(
+def test_any_observation_is_recorded_in_one_step(
     history: list[tuple[list[ObservedPod], list[ObservedPod]]],
 ) -> None:
     runs: dict[str, PodRecord] = {}
@@ -183,7 +181,7 @@ def test_whatever_is_seen_is_written_down_in_one_step(
 
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
-def test_a_run_that_has_ended_has_an_end(phase: str) -> None:
+def test_an_ended_run_has_an_end_time(phase: str) -> None:
     (run,) = write({}, make_pod(phase=phase)).values()
     assert run.ended_at is not None
 
@@ -205,7 +203,7 @@ def test_a_run_that_has_ended_has_an_end(phase: str) -> None:
         (make_pod(asked_to_end_at=1.0), 2.0),
     ],
 )
-def test_a_pod_that_went_while_nobody_could_look_is_not_paid_for_until_somebody_does(
+def test_a_pod_removed_during_an_outage_is_not_charged_until_reconnection(
     pod: ObservedPod, end: float
 ) -> None:
     (run,) = make_pod_records(
@@ -219,7 +217,7 @@ def test_a_pod_that_went_while_nobody_could_look_is_not_paid_for_until_somebody_
     assert run.ended_at == 7.0
 
 
-def test_a_pod_that_its_node_has_lost_ended_when_its_grace_did() -> None:
+def test_a_pod_of_a_lost_node_ends_with_its_grace_period() -> None:
     due: dict[str, Any] = {
         "asked_to_end_at": 20.0,
         "due_to_end_at": 50.0,
@@ -242,12 +240,12 @@ def test_a_pod_that_its_node_has_lost_ended_when_its_grace_did() -> None:
     assert are_recorded(write(runs, told, now=900.0), [told], [])
 
 
-def test_only_a_pod_that_somebody_deletes_is_lost() -> None:
+def test_only_a_deleted_pod_can_be_lost() -> None:
     for pod in (make_pod(started_at=10.0), ended(), make_pod(phase="Failed", reason="Evicted")):
         assert as_of(pod, 10.0**9) == pod
 
 
-def test_a_pod_that_was_taken_away_stays_so_whatever_its_kubelet_says_then() -> None:
+def test_an_evicted_pod_stays_evicted_for_any_later_status() -> None:
     runs = write({}, make_pod(disrupted="Evict"))
     going = ended(143, deleting=True)
     runs = write(runs, going)

@@ -54,7 +54,7 @@ def after(seconds: int, action: str = "RestartJob", **trigger: Any) -> dict[str,
 FAILED = make_pod(phase="Failed", running=False, ended=EXIT_3)
 
 
-def test_a_failed_pod_is_timed_from_its_end_by_the_policy_that_fits_first() -> None:
+def test_a_failed_pod_starts_the_timer_of_the_first_matching_policy_at_its_end() -> None:
     policies = [after(30, exit_code=3), after(7, "AbortJob", event="PodFailed")]
     (timer,) = wanted(policies, [FAILED, make_pod(1)], replicas=2).values()
     assert (timer.trigger, timer.action, timer.due_at) == ("PodFailed/pod-0", "RestartJob", 80.0)
@@ -66,13 +66,13 @@ def test_a_failed_pod_is_timed_from_its_end_by_the_policy_that_fits_first() -> N
     assert wanted([{"event": "PodFailed", "action": "AbortJob"}], [FAILED]) == {}
 
 
-def test_a_policy_behind_one_with_a_timeout_is_due_at_once() -> None:
+def test_a_policy_without_timeout_after_one_with_timeout_is_due_at_once() -> None:
     policies = [after(30, exit_code=9), {"event": "PodFailed", "action": "TerminateJob"}]
     (timer,) = wanted(policies, [FAILED]).values()
     assert (timer.action, timer.due_at) == ("TerminateJob", 50.0)
 
 
-def test_a_nodes_clock_that_is_wrong_hurries_nothing_by_more_than_the_pods_age() -> None:
+def test_a_wrong_node_clock_advances_a_timer_by_at_most_the_pods_age() -> None:
     behind = replace(FAILED, ended=replace(EXIT_3, finished_at=-5000.0))
     ahead = replace(FAILED, ended=replace(EXIT_3, finished_at=5000.0))
     policies = [after(30, event="PodFailed")]
@@ -80,7 +80,7 @@ def test_a_nodes_clock_that_is_wrong_hurries_nothing_by_more_than_the_pods_age()
     assert [one.due_at for one in wanted(policies, [ahead]).values()] == [130.0]
 
 
-def test_a_timer_keeps_its_time_until_its_trigger_is_no_longer_so() -> None:
+def test_a_timer_keeps_its_time_while_its_trigger_holds() -> None:
     policies = [after(30, event="PodFailed")]
     first = wanted(policies, [FAILED], now=60.0)
     assert wanted(policies, [FAILED], stored=first, now=75.0) == first
@@ -91,7 +91,7 @@ def test_a_timer_keeps_its_time_until_its_trigger_is_no_longer_so() -> None:
     assert wanted(policies, [again], gone=(gone,), job=over, stored=first) == {}
 
 
-def test_the_return_of_a_replicas_pod_cancels_and_its_making_does_not() -> None:
+def test_a_running_replacement_pod_cancels_a_timer_and_its_creation_does_not() -> None:
     policies = [after(30, event="PodEvicted")]
     gone = run_of(make_pod(), ended_at=50.0)
     evicted = wanted(policies, [], gone=(gone,))
@@ -133,7 +133,7 @@ def wanted_with(
         (make_pod(deleting=True, retry=0), make_observed("Pending", retries=1)),
     ],
 )
-def test_what_volcano_deletes_to_start_over_was_not_evicted(
+def test_pods_deleted_by_a_volcano_restart_are_not_evicted(
     pod: ObservedPod, job: ObservedJob
 ) -> None:
     policies = [after(30, "AbortJob", event="PodEvicted")]
@@ -141,7 +141,7 @@ def test_what_volcano_deletes_to_start_over_was_not_evicted(
     assert len(wanted(policies, [make_pod(deleting=True)])) == 1
 
 
-def test_a_pod_that_waits_is_timed_from_its_making_until_it_runs() -> None:
+def test_a_pending_pod_is_timed_from_creation_until_it_runs() -> None:
     policies = [after(30, event="PodPending")]
     waits = make_pod(**PENDING, created_at=95.0)
     (timer,) = wanted(policies, [waits]).values()
@@ -154,7 +154,7 @@ def test_a_pod_that_waits_is_timed_from_its_making_until_it_runs() -> None:
     assert [one.due_at for one in wanted(policies, [other], stored=stored).values()] == [129.0]
 
 
-def test_a_task_that_is_done_and_a_gang_that_is_torn_are_timed() -> None:
+def test_task_completion_and_a_broken_gang_start_timers() -> None:
     done = make_pod(phase="Succeeded", running=False, ended=replace(EXIT_3, exit_code=0))
     policies = [after(30, "CompleteJob", event="TaskCompleted"),
                 after(9, "AbortJob", event="Unknown")]  # fmt: skip
@@ -169,7 +169,7 @@ def test_a_task_that_is_done_and_a_gang_that_is_torn_are_timed() -> None:
     assert wanted(policies, [make_pod(**PENDING), waits], replicas=2) == {}
 
 
-def test_what_an_older_version_gave_to_volcano_is_volcanos_until_it_has_failed() -> None:
+def test_a_policy_that_an_older_version_gave_to_volcano_is_left_to_it_until_failure() -> None:
     policies = [after(30, event="PodFailed")]
     assert wanted(policies, [FAILED], job=make_observed(timed=True)) == {}
     assert len(wanted(policies, [FAILED], job=make_observed("Failed", timed=True))) == 1

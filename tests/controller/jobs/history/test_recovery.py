@@ -15,7 +15,7 @@ RUNS = make_record(uid=UID, state="RUNNING", started_at=20.0)
 CREATED = {CREATED_ANNOTATION: "10.0"}
 
 
-def test_the_first_start_is_that_of_the_first_of_its_own_pods() -> None:
+def test_the_first_start_is_that_of_the_first_own_pod() -> None:
     job = make_observed(annotations=CREATED)
     pods = [make_pod(index, started_at=at) for index, at in enumerate((30.0, 20.0, None))]
     pods.append(make_pod(3, started_at=15.0, owner_uid="of another"))
@@ -25,7 +25,7 @@ def test_the_first_start_is_that_of_the_first_of_its_own_pods() -> None:
     assert recovered(job, [], {}, allocated=None).started_at is None
 
 
-def test_what_is_kept_beside_it_counts_where_its_pods_are_later_ones() -> None:
+def test_the_kept_first_start_is_used_if_the_pods_are_later() -> None:
     job, pods = make_observed(annotations=CREATED), [make_pod(started_at=30.0)]
     extended = replace(RUNS, allocated_seconds=90.0)
     kept = to_keep(extended, job, pods)
@@ -34,7 +34,7 @@ def test_what_is_kept_beside_it_counts_where_its_pods_are_later_ones() -> None:
     assert (found.started_at, found.allocated_seconds) == (20.0, 90.0)
 
 
-def test_a_later_attempt_is_made_with_what_is_known_of_those_before() -> None:
+def test_a_later_attempt_carries_the_history_of_earlier_ones() -> None:
     record = replace(RUNS, allocated_seconds=90.0, retries_used=2, evictions=1, attempt=2)
     job = make_observed(annotations=annotations_of(record))
     found = recovered(job, [make_pod(started_at=70.0)], {}, allocated=60.0)
@@ -44,7 +44,7 @@ def test_a_later_attempt_is_made_with_what_is_known_of_those_before() -> None:
     assert annotations_of(make_record()) == {}
 
 
-def test_nothing_is_kept_of_a_job_whose_pods_and_spec_say_it_all() -> None:
+def test_no_recovery_annotation_is_written_if_pods_and_spec_suffice() -> None:
     job = make_observed(annotations=CREATED)
     assert to_keep(make_record(uid=UID), job, []) is None
     assert to_keep(RUNS, job, [make_pod(started_at=20.0)]) is None
@@ -58,7 +58,7 @@ def test_nothing_is_kept_of_a_job_whose_pods_and_spec_say_it_all() -> None:
 
 
 @pytest.mark.parametrize("word", ["nan", "-1", "1_0", "", "9" * 5000])
-def test_what_is_no_number_is_left_out(word: str) -> None:
+def test_a_malformed_number_is_skipped(word: str) -> None:
     names = (FIRST_START_ANNOTATION, CREATED_ANNOTATION, "fumarole.dev/retries-used",
              "fumarole.dev/evictions", "fumarole.dev/allocated-seconds")  # fmt: skip
     job = make_observed(annotations=dict.fromkeys(names, word))

@@ -59,7 +59,7 @@ async def buried(store: Store, *job_ids: str) -> set[str]:
         return {one for one in job_ids if await has_tombstone(transaction, one, f"uid-{one}")}
 
 
-async def test_a_tombstone_goes_some_time_after_its_record(
+async def test_a_tombstone_is_deleted_some_time_after_its_record(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_ENTRIES", 2)
@@ -81,9 +81,7 @@ async def test_a_tombstone_goes_some_time_after_its_record(
     assert await buried(store, *jobs) == set()
 
 
-async def test_the_last_run_of_a_tool_is_there_as_long_as_the_tool(
-    store: Store, clock: Clock
-) -> None:
+async def test_the_last_run_of_a_tool_is_kept_with_the_tool(store: Store, clock: Clock) -> None:
     before, last = (f"{TOOL_PREFIX}{number}" for number in (1, 2))
     term = await led(store, before, last, tool={"job": "j1", "name": "board", "rank": 0})
     async with store.write() as transaction:
@@ -102,7 +100,7 @@ async def test_the_last_run_of_a_tool_is_there_as_long_as_the_tool(
     assert await retention.tidy() == 1
 
 
-async def test_a_batch_is_there_as_long_as_one_of_its_jobs_and_then_goes_with_them(
+async def test_a_batch_is_kept_until_its_last_job_is_deleted(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAUSE_SECONDS", 0.0)
@@ -137,7 +135,7 @@ async def test_a_batch_is_there_as_long_as_one_of_its_jobs_and_then_goes_with_th
         assert await find_batch(transaction, "young") is not None
 
 
-async def test_updates_of_jobs_that_are_over_go_when_they_are_old(
+async def test_old_updates_of_ended_jobs_are_deleted(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_ENTRIES", 2)
@@ -160,7 +158,7 @@ async def test_updates_of_jobs_that_are_over_go_when_they_are_old(
             await updates_after(transaction, 0, limit=10)
 
 
-async def test_who_leads_no_more_forgets_nothing(store: Store, clock: Clock) -> None:
+async def test_a_lost_leader_deletes_nothing(store: Store, clock: Clock) -> None:
     term = await led(store, "a")
     retention = make_retention(store, term, clock, updates=1.0)
     await led(store)

@@ -84,7 +84,7 @@ def after_pods(step: Step) -> Step:
         ([], None),
     ],
 )
-def test_the_first_failed_pod_for_which_there_is_a_policy_decides(
+def test_the_first_failed_pod_with_a_matching_policy_decides(
     runs: list[PodRecord], action: str | None
 ) -> None:
     record = job(on("RestartJob", exit_code=7), on("AbortJob", exit_code=3), replicas=2)
@@ -92,7 +92,7 @@ def test_the_first_failed_pod_for_which_there_is_a_policy_decides(
     assert (found.rule.action if found is not None else None) == action
 
 
-def test_a_tasks_policy_stands_before_the_jobs() -> None:
+def test_a_tasks_policy_precedes_the_jobs() -> None:
     tasks = [{"name": "a", "policies": [on("RestartTask", exit_code=7)]}, {"name": "b"}]
     policies = policies_of(job(on("TerminateJob"), tasks=tasks))
     of_a, of_b = ran(task="a", at=8.0), ran(task="b", at=9.0, rank=1)
@@ -104,7 +104,7 @@ def test_a_tasks_policy_stands_before_the_jobs() -> None:
     assert found.rule.action == "TerminateJob"
 
 
-def test_a_task_that_is_done_may_decide_before_another_fails() -> None:
+def test_a_completed_task_may_decide_before_a_failure() -> None:
     tasks = [{"name": "a"}, {"name": "b"}]
     policies = policies_of(job(on("CompleteJob", event="TaskCompleted"), on("AbortJob"),
                                tasks=tasks))  # fmt: skip
@@ -114,7 +114,7 @@ def test_a_task_that_is_done_may_decide_before_another_fails() -> None:
     assert (found.rule.action, found.why) == ("CompleteJob", "the task a is done")
 
 
-def test_a_spec_that_can_no_longer_be_read_has_no_policies() -> None:
+def test_an_unreadable_spec_has_no_policies() -> None:
     assert not policies_of(make_record(spec={"id": "j1", "policies": [{"action": "Dance"}]}))
 
 
@@ -122,7 +122,7 @@ def test_a_spec_that_can_no_longer_be_read_has_no_policies() -> None:
 
 
 @pytest.mark.parametrize("action", ["RestartJob", "RestartTask", "RestartPod"])
-def test_a_restart_that_volcano_lost_is_another_attempt(action: str) -> None:
+def test_a_restart_lost_by_volcano_starts_another_attempt(action: str) -> None:
     step = after_pods(step_of(job(on(action)), ran()))
     assert isinstance(step, StartNextAttempt)
     assert step.why == "retried"
@@ -130,7 +130,7 @@ def test_a_restart_that_volcano_lost_is_another_attempt(action: str) -> None:
     assert "the whole job is started again" in step.message
 
 
-def test_how_the_pods_ended_must_be_known_whole_before_anything_follows() -> None:
+def test_a_policy_applies_only_once_all_pod_ends_are_known() -> None:
     record = job(on("RestartJob"))
     assert isinstance(step_of(record, ran(), pods_stale=True), Wait)
     # Without a policy, a failure is final as soon as it is observed.
@@ -150,13 +150,15 @@ def test_how_the_pods_ended_must_be_known_whole_before_anything_follows() -> Non
         ({"max_retry": 2}, {"retries": 3, "max_retry": 3}),
     ],
 )
-def test_where_no_retry_is_left_it_has_failed(fields: dict[str, Any], seen: dict[str, Any]) -> None:
+def test_without_retries_left_the_job_has_failed(
+    fields: dict[str, Any], seen: dict[str, Any]
+) -> None:
     step = after_pods(step_of(job(on("RestartJob"), **fields), ran(), **seen))
     assert step == SetOutcome(State.FAILURE, "exit_code", "job 0 ended with exit code 7")
 
 
 @pytest.mark.parametrize("fields", [{"stopping": True}, {"stopping": True, "reason": "suspending"}])
-def test_one_that_we_aborted_is_never_started_again(fields: dict[str, Any]) -> None:
+def test_a_job_aborted_by_the_controller_is_never_restarted(fields: dict[str, Any]) -> None:
     step = after_pods(step_of(job(on("RestartJob"), **fields), ran()))
     assert isinstance(step, SetOutcome)
     assert step.outcome is State.FAILURE
@@ -170,7 +172,7 @@ def test_one_that_we_aborted_is_never_started_again(fields: dict[str, Any]) -> N
         ("CompleteJob", State.SUCCESS, "completed"),
     ],
 )
-def test_an_end_that_volcano_lost_is_the_end(action: str, outcome: State, reason: str) -> None:
+def test_an_end_lost_by_volcano_ends_the_job(action: str, outcome: State, reason: str) -> None:
     evicted = ran(reason="Evicted")
     for run in (ran(), evicted):
         step = after_pods(step_of(job(on(action)), run, evictions_allowed=1))
@@ -178,7 +180,7 @@ def test_an_end_that_volcano_lost_is_the_end(action: str, outcome: State, reason
         assert (step.outcome, step.reason) == (outcome, reason)
 
 
-def test_where_no_record_says_what_happened_nothing_restarts_and_the_job_says_so() -> None:
+def test_without_records_no_restart_happens_and_the_job_states_it() -> None:
     step = after_pods(step_of(job(on("RestartJob"))))
     assert isinstance(step, SetOutcome)
     assert step.reason == "failed"
@@ -188,7 +190,7 @@ def test_where_no_record_says_what_happened_nothing_restarts_and_the_job_says_so
     assert step == SetOutcome(State.FAILURE, "exit_code", "job 0 ended with exit code 7")
 
 
-def test_a_volcano_job_that_has_gone_is_followed_up_as_well() -> None:
+def test_policies_also_apply_to_a_deleted_volcano_job() -> None:
     record = job(on("RestartJob"))
     last = make_observed("Failed", deleting=True)
     step = decide(make_seen(record, None, runs={"job-0": ran()}, last=last))
@@ -197,7 +199,7 @@ def test_a_volcano_job_that_has_gone_is_followed_up_as_well() -> None:
     assert step.then.why == "retried"
 
 
-def test_what_the_cluster_took_away_is_made_good_for_first_and_then_costs_a_retry() -> None:
+def test_evictions_are_compensated_up_to_a_limit_and_then_use_a_retry() -> None:
     record, evicted = job(on("RestartJob"), max_retry=1), ran(code=137, reason="Evicted")
     step = after_pods(step_of(record, evicted, evictions_allowed=1))
     assert isinstance(step, StartNextAttempt)
@@ -210,7 +212,7 @@ def test_what_the_cluster_took_away_is_made_good_for_first_and_then_costs_a_retr
 # Retries used
 
 
-def test_the_retries_used_are_volcanos_and_ours_without_evictions() -> None:
+def test_used_retries_are_those_of_volcano_and_controller_without_evictions() -> None:
     policies = policies_of(job(on("RestartJob")))
     last = ran(seen_at=8.0)
     followed = triggered(policies, [last])
@@ -238,7 +240,7 @@ def timer(record: JobRecord, due_at: float, action: str = "RestartJob") -> dict[
     return {name: made}
 
 
-def test_a_delayed_restart_of_a_failed_job_waits_for_its_time() -> None:
+def test_a_delayed_restart_of_a_failed_job_waits_until_due() -> None:
     record = job(DELAYED)
     failed = ran(retry=1)  # gone: only its timer still refers to it
     step = step_of(record, failed, now=10.0, timers=timer(record, 39.0))
@@ -250,7 +252,7 @@ def test_a_delayed_restart_of_a_failed_job_waits_for_its_time() -> None:
     assert step == StartNextAttempt("retried", text)
 
 
-def test_what_is_due_while_others_run_is_ordered_or_another_attempt() -> None:
+def test_a_due_policy_of_a_running_job_is_a_command_or_another_attempt() -> None:
     failed = ran(retry=1)
     record = job(DELAYED)
     due = after_pods(step_of(record, failed, phase="Running", now=39.0, timers=timer(record, 39.0)))
@@ -268,7 +270,7 @@ def test_what_is_due_while_others_run_is_ordered_or_another_attempt() -> None:
 
 
 @pytest.mark.parametrize("phase", ["Running", "Pending", "Restarting"])
-def test_an_order_is_given_until_volcano_has_begun_to_carry_it_out(phase: str) -> None:
+def test_a_command_is_sent_until_volcano_has_begun_it(phase: str) -> None:
     ordered = job(DELAYED, ordered="AbortJob", ordered_why="so")
     assert step_of(ordered, ran(), phase=phase) == IssueCommand("AbortJob", "so")
     assert isinstance(step_of(ordered, ran(), phase="Aborting"), Wait)
@@ -284,7 +286,7 @@ def test_an_order_is_given_until_volcano_has_begun_to_carry_it_out(phase: str) -
         assert step.outcome is State.SUCCESS
 
 
-def test_a_timer_that_has_nothing_to_wait_for_is_taken_away() -> None:
+def test_a_timer_without_trigger_is_removed() -> None:
     record = job(DELAYED)
     step = step_of(record, phase="Running", now=10.0, timers=timer(record, 39.0))
     assert step == SetTimers(())

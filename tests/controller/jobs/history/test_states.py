@@ -12,10 +12,10 @@ def test_a_final_state_is_never_left(state: str) -> None:
 
 
 @pytest.mark.parametrize("event", JobEvent)
-def test_a_state_of_a_later_version_is_left_alone(event: JobEvent) -> None:
+def test_a_state_of_a_later_version_is_kept(event: JobEvent) -> None:
     assert next_state("HIBERNATING", event) == "HIBERNATING"
 
 
-def test_every_state_that_is_not_final_knows_every_event() -> None:
+def test_every_non_final_state_handles_every_event() -> None:
     living = [state for state in State if state.value not in FINAL_STATES]
     assert set(TRANSITIONS) == {(state, one) for state in living for one in JobEvent}

@@ -42,12 +42,12 @@ SPEC: dict[str, Any] = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"
         ({"outcome": "ARCHIVED"}, "'ARCHIVED'"),
     ],
 )
-def test_what_cannot_be_read_is_said(fields: dict[str, Any], why: str | None) -> None:
+def test_an_unreadable_field_is_reported(fields: dict[str, Any], why: str | None) -> None:
     found = why_parked(make_record(**fields))
     assert found == why if why is None or found is None else why in found
 
 
-def test_what_is_known_of_a_job_is_read_without_what_is_not() -> None:
+def test_the_readable_part_of_a_job_is_used() -> None:
     spec = SPEC | {
         "colour": "red",
         "resources": {"cpu": "2", "fpga": 2},
@@ -71,7 +71,7 @@ PARKED = make_record(parked=WHY)
 RUNS = make_record(parked=WHY, uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
 
 
-def test_a_parked_job_is_followed_and_never_made() -> None:
+def test_a_parked_job_is_observed_and_never_submitted() -> None:
     assert decide(make_seen(make_record(), parked=WHY)) == Park(WHY)
     assert decide(make_seen(PARKED)) == Park(None)
     assert decide(make_seen(make_record())) == Submit()

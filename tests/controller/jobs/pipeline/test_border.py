@@ -100,7 +100,7 @@ def not_even_a_coroutine() -> Any:
         (lambda: returning(10**400), "returned an invalid time", "bad_result"),
     ],
 )
-async def test_whatever_a_hook_does_is_a_failure_with_a_name(
+async def test_every_misbehaviour_of_a_hook_is_a_named_failure(
     work: Callable[[], Awaitable[object]],
     why: str,
     result: Result,
@@ -120,7 +120,7 @@ async def test_whatever_a_hook_does_is_a_failure_with_a_name(
 
 @pytest.mark.parametrize("in_place", [False, True])
 @pytest.mark.parametrize(("given", "read"), [(None, None), (5, 5.0), (2.5, 2.5)])
-async def test_a_hook_that_does_as_it_should_is_believed(
+async def test_a_valid_result_of_a_hook_is_used(
     given: Any, read: float | None, in_place: bool
 ) -> None:
     border, work = PluginBorder(), lambda: returning(given)
@@ -143,18 +143,18 @@ class Lying(Mapping[str, Any]):
 
 
 @pytest.mark.parametrize("given", [None, 7, ["j1"], {"j1": "soon"}, {"j1": -math.inf}, Lying()])
-async def test_times_are_taken_from_nothing_but_a_mapping_of_times(given: Any) -> None:
+async def test_due_times_must_be_a_mapping_of_times(given: Any) -> None:
     with pytest.raises(PluginFailed):
         await PluginBorder().call(CALL, lambda: returning(given), due_times(["j1"]))
 
 
-async def test_of_a_huge_mapping_only_what_was_asked_is_read() -> None:
+async def test_of_a_huge_mapping_only_requested_jobs_are_read() -> None:
     given = {"j1": 5, "j2": "never looked at"} | {str(n): None for n in range(10**5)}
     told = await PluginBorder().call(CALL, lambda: returning(given), due_times(["j1", "j9"]))
     assert told == {"j1": 5.0}
 
 
-async def test_each_plugin_has_its_own_time() -> None:
+async def test_each_plugin_has_its_own_timeout() -> None:
     border = PluginBorder(HookSeconds(0.05, {"slow": 20.0}))
     await border.call(Call("slow", "on_cleanup", "j1"), lambda: asyncio.sleep(0.1), nothing)
     with pytest.raises(PluginFailed) as caught:
@@ -162,7 +162,7 @@ async def test_each_plugin_has_its_own_time() -> None:
     assert caught.value.slow
 
 
-async def test_a_hook_that_ignores_its_cancellation_is_left_behind_and_not_called_again(
+async def test_a_hook_that_ignores_cancellation_is_abandoned_and_not_called_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("controller.jobs.pipeline.border.GRACE_SECONDS", 0.05)
@@ -196,7 +196,7 @@ async def test_a_hook_that_ignores_its_cancellation_is_left_behind_and_not_calle
 
 
 @pytest.mark.parametrize("in_place", [False, True])
-async def test_who_waits_for_a_hook_can_be_cancelled(in_place: bool) -> None:
+async def test_a_wait_for_a_hook_can_be_cancelled(in_place: bool) -> None:
     border = PluginBorder()
     waiting = asyncio.create_task(border.call(CALL, hanging, nothing, in_place=in_place))
     await asyncio.sleep(0)
@@ -210,7 +210,7 @@ async def test_who_waits_for_a_hook_can_be_cancelled(in_place: bool) -> None:
     assert border.call_in(waiting) is None
 
 
-async def test_a_plugin_is_not_called_for_a_job_for_which_it_is_switched_off() -> None:
+async def test_a_disabled_plugin_is_not_called_for_the_job() -> None:
     border = PluginBorder()
     border.switch_off([("odd", "j1")])
     with pytest.raises(PluginFailed) as caught:
@@ -320,7 +320,7 @@ def _endless() -> dict[str, Any]:
         (lambda b: setattr(b.task("job").template, "more", {"a": Itself()}), "made the VolcanoJo"),
     ],
 )
-async def test_what_a_plugin_makes_is_checked_before_the_next_one_sees_it(
+async def test_the_output_of_a_plugin_is_validated_before_the_next_plugin(
     what: Callable[[JobBuilder], Any], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Makes, "what", staticmethod(what))
@@ -331,11 +331,11 @@ async def test_what_a_plugin_makes_is_checked_before_the_next_one_sees_it(
     assert caught.value.why.startswith(why)
 
 
-def test_what_may_be_shared_is_what_can_be_made() -> None:
+def test_only_declared_kinds_may_be_shared() -> None:
     assert set(SHAREABLE) == set(SHARED_KINDS)
 
 
-async def test_what_a_plugin_makes_is_found_again_whatever_becomes_of_its_labels(
+async def test_companions_are_found_without_their_labels(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def forgets(builder: JobBuilder) -> None:
@@ -369,7 +369,7 @@ def _rejects(error: JobRejected) -> Callable[[JobBuilder], Any]:
     return what
 
 
-async def test_problems_without_end_are_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_number_of_problems_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     many = JobRejected([Problem("p" * 10**6, "m" * 10**6)] * 150)
     pipeline = Pipeline([Makes(make_context())], instance="test", namespace="jobs")
     monkeypatch.setattr(Makes, "what", staticmethod(_rejects(many)))
@@ -398,7 +398,7 @@ class Answers(JobPlugin):
         return ["j1"]  # type: ignore[return-value]  # the wrong type is intended
 
 
-async def test_monitoring_that_returns_no_mapping_is_the_plugins_failure() -> None:
+async def test_monitoring_without_a_mapping_is_a_plugin_failure() -> None:
     view = JobFromServer(
         job=make_job(), namespace="jobs", uid="u", attempt=1, phase="Running", started_at=1.0,
         pods=(),

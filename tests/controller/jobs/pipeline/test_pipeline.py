@@ -129,26 +129,26 @@ class RefusesAsWell(JobPlugin):
         raise JobRejected([Problem("queue", "too long")])
 
 
-async def test_the_problems_of_three_plugins_come_back_as_one_answer() -> None:
+async def test_problems_of_three_plugins_are_returned_together() -> None:
     pipeline = pipeline_of(Refuses, RefusesAsWell, RefusesToo)
     with pytest.raises(JobRejected) as caught:
         await pipeline.plan(make_job())
     assert {one.path for one in caught.value.problems} == {"replicas", "image", "labels", "queue"}
 
 
-async def test_a_plugin_that_raises_names_itself() -> None:
+async def test_a_plugin_that_raises_is_named() -> None:
     with pytest.raises(PluginFailed, match="breaks") as caught:
         await pipeline_of(Breaks).plan(make_job())
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
-async def test_what_breaks_a_rule_of_volcano_is_not_submitted() -> None:
+async def test_a_job_that_breaks_a_volcano_rule_is_not_submitted() -> None:
     with pytest.raises(JobRejected) as caught:
         await pipeline_of(Recording).plan(make_job())
     assert Problem("tasks", "there is none") in caught.value.problems
 
 
-async def test_a_field_that_no_plugin_carries_out_is_unknown() -> None:
+async def test_a_field_that_no_plugin_handles_is_unknown() -> None:
     pipeline = pipeline_of(*(p for p in PLUGINS if p.name not in ("proxy", "parameter")))
     job = make_job(interactive={"lab": {"kind": "web", "port": 8888}}, parameters={})
     with pytest.raises(JobRejected) as caught:
@@ -160,12 +160,12 @@ async def test_a_field_that_no_plugin_carries_out_is_unknown() -> None:
     make_pipeline().refuse_unclaimed(job)
 
 
-async def test_no_plugin_of_ours_claims_what_no_job_can_say() -> None:
+async def test_built_in_plugins_claim_only_existing_fields() -> None:
     carried = {f"parameters.{kind}" for kind in CARRIED_TYPES}
     assert make_pipeline().offered_fields <= set(Job.model_fields) | carried
 
 
-async def test_a_parameter_that_no_plugin_carries_out_is_unknown() -> None:
+async def test_a_parameter_that_no_plugin_handles_is_unknown() -> None:
     pipeline = pipeline_of(*(p for p in PLUGINS if p.name in ("task", "parameter")))
     job = make_job(parameters={"lab": {"type": "peer", "job": "j2", "hostname": "lab"}})
     with pytest.raises(JobRejected) as caught:
@@ -175,7 +175,7 @@ async def test_a_parameter_that_no_plugin_carries_out_is_unknown() -> None:
     ]
 
 
-async def test_a_volcano_job_says_what_was_accepted_without_its_secrets() -> None:
+async def test_a_volcano_job_is_annotated_with_its_spec_without_secrets() -> None:
     job = make_job(parameters={"p": {"type": "secret", "value": "canary"}}, replicas=2)
     plan = await make_pipeline().plan(job, attempt=3, created_at=1.5)
     assert plan.volcano_job.labels == {
@@ -189,7 +189,7 @@ async def test_a_volcano_job_says_what_was_accepted_without_its_secrets() -> Non
     assert "canary" not in json.dumps(plan.volcano_job.manifest())
 
 
-async def test_planning_twice_makes_the_same() -> None:
+async def test_planning_is_deterministic() -> None:
     job, pipeline = make_job(replicas=2), make_pipeline()
     first, second = [(await pipeline.plan(job)).volcano_job.manifest() for _ in range(2)]
     assert first == second
@@ -236,7 +236,7 @@ class Silent(JobPlugin):
     name: ClassVar[str] = "silent"
 
 
-async def test_what_runs_at_once_is_recorded_in_one_transaction(
+async def test_hooks_that_finish_at_once_are_recorded_in_one_transaction(
     store: Store, recorder: HookRecorder
 ) -> None:
     recorder = Counting(store, await term_of(store))
@@ -252,7 +252,7 @@ async def test_what_runs_at_once_is_recorded_in_one_transaction(
     assert len(recorder.written) == 1
 
 
-async def test_plans_that_wait_for_nothing_let_others_go_on_meanwhile() -> None:
+async def test_plans_yield_to_other_tasks() -> None:
     turns = 0
 
     async def others() -> None:
@@ -269,7 +269,7 @@ async def test_plans_that_wait_for_nothing_let_others_go_on_meanwhile() -> None:
     assert turns > 3
 
 
-async def test_plugins_that_do_nothing_at_some_point_write_nothing_then(
+async def test_plugins_without_a_hook_are_not_recorded(
     store: Store, recorder: HookRecorder
 ) -> None:
     recorder = Counting(store, await term_of(store))
@@ -279,7 +279,7 @@ async def test_plugins_that_do_nothing_at_some_point_write_nothing_then(
     assert "complete" in pipeline.done_hooks({})
 
 
-async def test_what_took_long_or_precedes_a_failure_is_recorded_at_once(
+async def test_slow_hooks_and_hooks_before_a_failure_are_recorded_at_once(
     store: Store, recorder: HookRecorder
 ) -> None:
     recorder = Counting(store, await term_of(store))
@@ -292,15 +292,13 @@ def were_done(hook: str, *plugins: str) -> dict[str, HookState]:
     return {hook: HookState(frozenset(plugins))}
 
 
-async def test_a_hook_that_was_recorded_does_not_run_again(
-    store: Store, recorder: HookRecorder
-) -> None:
+async def test_a_recorded_hook_does_not_run_again(store: Store, recorder: HookRecorder) -> None:
     pipeline = pipeline_of(Recording, Second)
     await pipeline.run("complete", view(), done=frozenset({"recording"}), recorder=recorder)
     assert RAN == [("second", "complete")]
 
 
-async def test_a_hook_that_fails_keeps_no_other_from_running_and_is_tried_until_it_is_given_up(
+async def test_a_failing_hook_does_not_block_others_and_is_retried_up_to_a_limit(
     store: Store, recorder: HookRecorder, clock: Clock
 ) -> None:
     pipeline = pipeline_of(Recording, Breaks, Second)
@@ -343,7 +341,7 @@ class AwayToo(JobPlugin):
         raise StoreUnavailable("away")
 
 
-async def test_what_our_own_plugins_enter_is_not_given_up_for_a_store_that_is_away(
+async def test_hooks_of_built_in_plugins_are_retried_through_a_store_outage(
     store: Store, recorder: HookRecorder
 ) -> None:
     context = make_context(ledger=Away())
@@ -355,7 +353,7 @@ async def test_what_our_own_plugins_enter_is_not_given_up_for_a_store_that_is_aw
     assert (await hooks(store))["cleanup"].failed["away_too"].tries == 1
 
 
-async def test_a_hook_that_runs_at_last_is_no_failure_any_more(
+async def test_a_hook_that_finally_succeeds_clears_its_failure(
     store: Store, recorder: HookRecorder, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = pipeline_of(Breaks)
@@ -367,7 +365,7 @@ async def test_a_hook_that_runs_at_last_is_no_failure_any_more(
     assert (await hooks(store))["start"] == HookState(frozenset({"breaks"}), {})
 
 
-async def test_when_a_plugin_wants_to_see_a_job_is_kept_with_its_hook(
+async def test_the_due_time_of_a_plugin_is_stored_with_its_hook(
     store: Store, recorder: HookRecorder
 ) -> None:
     await pipeline_of(Recording).run("start", view(), done=frozenset(), recorder=recorder)
@@ -376,7 +374,7 @@ async def test_when_a_plugin_wants_to_see_a_job_is_kept_with_its_hook(
         assert await due_jobs(transaction, now=50.0, limit=9) == {"recording": ["j1"]}
 
 
-async def test_hooks_are_done_when_those_of_all_present_plugins_are() -> None:
+async def test_hooks_are_complete_once_all_present_plugins_ran() -> None:
     pipeline = pipeline_of(Recording, Second)
     for hook in ("start", "complete", "cleanup"):
         assert hook not in pipeline.done_hooks(were_done(hook, "recording"))
@@ -388,7 +386,7 @@ async def test_hooks_are_done_when_those_of_all_present_plugins_are() -> None:
     assert "start" not in pipeline.done_hooks(were_done("start", "recording"))
 
 
-async def test_monitoring_goes_to_the_plugin_that_asked() -> None:
+async def test_due_jobs_go_to_the_plugin_that_requested_them() -> None:
     assert await pipeline_of(Recording, Second).monitor("second", [view()]) == {"j1": None}
     assert RAN == [("second", "monitoring")]
     with pytest.raises(LookupError):
@@ -433,7 +431,7 @@ class Looks(JobPlugin):
         return None
 
 
-async def test_a_plugin_that_changes_what_it_is_given_changes_nothing(
+async def test_a_plugin_cannot_modify_its_arguments(
     recorder: HookRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Looks, "seen", [])
@@ -453,7 +451,7 @@ async def test_a_plugin_that_changes_what_it_is_given_changes_nothing(
     assert Looks.seen == [{"a": "b"}] * 2
 
 
-def test_two_plugins_cannot_make_the_same_companion() -> None:
+def test_two_plugins_cannot_create_the_same_companion() -> None:
     builder = JobBuilder(make_job(), volcano_job=None)  # type: ignore[arg-type]  # not read
     one = Companion(kind="Secret", name="a", manifest={}, when="before")
     builder.add_companion(one)

@@ -35,7 +35,7 @@ def test_metrics_are_named_after_their_plugin(
     assert 'fumarole_plugin_cost_centre_seconds_bucket{le="2.0"} 1.0' in page
 
 
-def test_a_value_that_was_not_declared_makes_no_series(
+def test_an_undeclared_label_value_creates_no_series(
     registry: CollectorRegistry, metrics: PluginMetrics
 ) -> None:
     bills = metrics.counter("bills", "Bills", {"result": ("sent", "refused")})
@@ -64,7 +64,7 @@ def test_a_value_that_was_not_declared_makes_no_series(
         lambda metrics: [metrics.gauge(f"bills_{n}", "") for n in range(60)],
     ],
 )
-def test_what_cannot_be_a_metric_is_refused_when_it_is_made(
+def test_an_invalid_metric_is_refused_at_declaration(
     metrics: PluginMetrics, make: Callable[[PluginMetrics], Any]
 ) -> None:
     with pytest.raises(ValueError, match=r"cannot be the name|series|Duplicated|more than"):

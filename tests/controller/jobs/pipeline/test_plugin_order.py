@@ -24,21 +24,21 @@ def order(*plugins: One, **more: bool) -> str:
     return "".join(one.name for one in order_plugins(plugins, **more))  # type: ignore[arg-type]
 
 
-def test_ours_stand_in_their_order() -> None:
+def test_built_in_plugins_keep_their_order() -> None:
     assert order_plugins(PLUGINS) == list(PLUGINS)
 
 
-def test_where_nothing_is_said_the_order_is_as_given() -> None:
+def test_without_constraints_the_given_order_is_kept() -> None:
     assert order(One("c"), One("a"), One("b")) == "cab"
 
 
-def test_a_plugin_moves_none_of_the_others_needlessly() -> None:
+def test_adding_a_plugin_keeps_the_order_of_others() -> None:
     assert order(One("a"), One("b"), One("c"), One("x", after=("a",), before=("b",))) == "axbc"
     assert order(One("a"), One("b"), One("c", before=("a",))) == "cab"
     assert order(One("a", after=("c",)), One("b"), One("c")) == "cab"
 
 
-def test_every_other_gives_way_to_whatever_else_is_said() -> None:
+def test_default_positions_yield_to_explicit_constraints() -> None:
     last = One("z", after=(EVERY_OTHER,))
     assert order(last, One("a"), One("b")) == "abz"
     assert order(last, One("a", after=("z",)), One("b", after=("a",)), One("c")) == "czab"
@@ -48,7 +48,7 @@ def test_every_other_gives_way_to_whatever_else_is_said() -> None:
     assert order(last, One("a"), as_listed=True) == "za"
 
 
-def test_all_that_is_said_holds_in_whatever_order_plugins_are_given() -> None:
+def test_all_constraints_hold_for_any_input_order() -> None:
     shuffle = random.Random(7)
     for _ in range(50):
         given = list(PLUGINS)
@@ -73,11 +73,13 @@ def test_all_that_is_said_holds_in_whatever_order_plugins_are_given() -> None:
         ([One("a", before=("b",)), One("b", before=("a",))], "no order: a runs before b (says a)"),
     ],
 )
-def test_what_cannot_be_is_told_with_names(plugins: list[One], message: str) -> None:
+def test_contradictory_constraints_are_reported_with_names(
+    plugins: list[One], message: str
+) -> None:
     with pytest.raises(PluginsRefused) as caught:
         order_plugins(plugins)
     assert message in str(caught.value)
 
 
-def test_a_plugin_that_exists_and_does_not_run_may_be_named() -> None:
+def test_a_constraint_may_name_a_disabled_plugin() -> None:
     assert order_plugins([One("a", after=("b",))], known=["b"])[0].name == "a"

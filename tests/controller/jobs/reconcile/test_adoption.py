@@ -77,7 +77,7 @@ async def adopt(
 
 
 @pytest.mark.parametrize("word", ["nan", "inf", "1e999", "1_0", "-1", "²", "soon", "9" * 5000])
-async def test_a_number_that_is_none_is_left_out(tmp_path: Path, word: str) -> None:
+async def test_a_malformed_count_is_skipped(tmp_path: Path, word: str) -> None:
     record, problems = await adopt(
         tmp_path, spec=SPEC, attempt=word, created=word, first_start=word, allocated_seconds=word
     )
@@ -88,7 +88,9 @@ async def test_a_number_that_is_none_is_left_out(tmp_path: Path, word: str) -> N
 
 
 @pytest.mark.parametrize("spec", ["", "[]", "{", "[" * 200_000, '{"id":"j1","id":"j1"}', "\ud800"])
-async def test_what_is_no_job_is_told_and_not_adopted(tmp_path: Path, spec: str) -> None:
+async def test_an_unreadable_volcano_job_is_reported_and_not_adopted(
+    tmp_path: Path, spec: str
+) -> None:
     record, problems = await adopt(tmp_path, spec=spec)
     assert record is None
     assert len(problems) == 1
@@ -104,7 +106,7 @@ async def test_the_service_by_which_peers_reach_an_adopted_job_is_looked_for(
     assert await intended(tmp_path) == [("Service", "jobs", peer_service_name("j1"))]
 
 
-async def test_a_job_of_a_later_version_is_adopted_with_all_that_it_says(tmp_path: Path) -> None:
+async def test_a_job_of_a_later_version_is_adopted_with_all_its_fields(tmp_path: Path) -> None:
     spec = json.loads(SPEC) | {"colour": {"of": "2028"}, "replicas": 2}
     record, problems = await adopt(tmp_path, spec=json.dumps(spec))
     assert problems == ()
@@ -173,7 +175,7 @@ async def test_a_tools_volcano_job_is_adopted_as_its_jobs_tool_and_as_no_job(
     assert tool.spec == {field: value for field, value in run.spec.items() if field != "id"}
 
 
-async def test_a_tools_volcano_job_that_was_aborted_has_ended_and_waits_for_nobody(
+async def test_an_aborted_tool_has_ended(
     tmp_path: Path,
 ) -> None:
     # An aborted job would be suspended until somebody resumes it. A tool cannot be resumed.
@@ -186,7 +188,7 @@ async def test_a_tools_volcano_job_that_was_aborted_has_ended_and_waits_for_nobo
     assert (step.outcome, step.reason) == ("FAILURE", "stopped")
 
 
-async def test_one_whose_job_is_gone_is_kept_to_be_ended_and_one_that_says_nothing_is_left(
+async def test_a_tool_without_job_is_adopted_for_removal_and_an_unmarked_one_ignored(
     tmp_path: Path,
 ) -> None:
     _, problems = await adopt(tmp_path, beside=[make_tools_job()])
@@ -206,9 +208,7 @@ async def test_one_whose_job_is_gone_is_kept_to_be_ended_and_one_that_says_nothi
 
 
 @pytest.mark.parametrize("newest", [0, 1])
-async def test_of_several_runs_the_last_is_the_tools_whichever_is_seen_first(
-    tmp_path: Path, newest: int
-) -> None:
+async def test_of_several_runs_the_last_belongs_to_the_tool(tmp_path: Path, newest: int) -> None:
     earlier = make_tools_job(
         f"tool.{'b' * 24}", tool=json.dumps(OF | {"asked_at": 4.5}), created="1"
     )
@@ -221,7 +221,7 @@ async def test_of_several_runs_the_last_is_the_tools_whichever_is_seen_first(
     assert (tool.run, tool.asked_at) == (RUN, 5.5)
 
 
-async def test_a_run_is_no_tool_of_somebody_elses_job(tmp_path: Path) -> None:
+async def test_a_run_is_not_adopted_for_another_owners_job(tmp_path: Path) -> None:
     beside = [make_tools_job(user="eve")]
     record, problems = await adopt(tmp_path, beside=beside, spec=SPEC, attempt="1")
     run, tool = await kept(tmp_path)

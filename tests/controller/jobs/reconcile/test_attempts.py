@@ -39,7 +39,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         yield one
 
 
-async def test_an_evicted_job_is_submitted_again_and_loses_no_retry(world: World) -> None:
+async def test_an_evicted_job_is_resubmitted_without_using_a_retry(world: World) -> None:
     await world.submit("evicted", policies=[{"event": "PodPending", "action": "AbortJob",
                                              "timeout_seconds": 600}])  # fmt: skip
     first = await world.until("evicted", "RUNNING")
@@ -64,7 +64,7 @@ async def test_an_evicted_job_is_submitted_again_and_loses_no_retry(world: World
     assert all(run.ended_at is not None for run in runs)
 
 
-async def test_a_job_whose_pod_a_kubelet_does_not_take_is_submitted_again(world: World) -> None:
+async def test_a_job_whose_pod_a_kubelet_rejects_is_resubmitted(world: World) -> None:
     await world.cluster.kill_program("kubelet")
     await world.submit("refused")
 
@@ -87,7 +87,7 @@ async def test_a_job_whose_pod_a_kubelet_does_not_take_is_submitted_again(world:
     await world.end("refused")
 
 
-async def test_a_job_says_that_it_may_not_be_suspended_and_not_be_removed(
+async def test_a_job_without_rights_to_suspend_or_remove_states_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(method: str, kind: Kind, verb: str) -> None:
@@ -154,7 +154,7 @@ async def test_a_job_says_that_it_may_not_be_suspended_and_not_be_removed(
     assert len([text for text in told if "forbidden" in text]) == 3
 
 
-async def test_the_end_is_told_once_the_pods_that_ran_are_seen(
+async def test_the_end_is_reported_once_its_pods_are_observed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def without_pods(method: Callable[..., Any]) -> Callable[..., Any]:
@@ -178,7 +178,7 @@ async def test_the_end_is_told_once_the_pods_that_ran_are_seen(
     assert None not in (run.started_at, run.ended_at)
 
 
-async def test_a_job_whose_pod_is_drained_goes_on_with_another_pod(world: World) -> None:
+async def test_a_job_whose_pod_is_drained_continues_with_another_pod(world: World) -> None:
     await world.submit("drained")
     record = await world.until("drained", "RUNNING")
     path = path_of(PODS, "jobs", "j-drained-job-0", "eviction")
@@ -225,7 +225,7 @@ async def test_a_job_that_volcano_preempts_keeps_its_retries(world: World) -> No
     assert record.state == "SUCCESS"
 
 
-async def test_a_store_that_is_restored_from_before_an_attempt_goes_on_with_it(
+async def test_a_store_restored_from_before_an_attempt_adopts_it(
     world: World,
 ) -> None:
     await world.submit("restored")
@@ -255,7 +255,7 @@ async def test_a_store_that_is_restored_from_before_an_attempt_goes_on_with_it(
     await eventually(lambda: world.nothing_is_left("restored"), what="something is left")
 
 
-async def test_a_suspended_job_is_kept_without_pods_and_goes_on_as_another_attempt(
+async def test_a_suspended_job_has_no_pods_and_resumes_as_another_attempt(
     world: World,
 ) -> None:
     await world.submit("paused", max_retry=2,
@@ -278,7 +278,7 @@ async def test_a_suspended_job_is_kept_without_pods_and_goes_on_as_another_attem
     await eventually(lambda: world.nothing_is_left("paused"), what="something is left")
 
 
-async def test_a_job_is_suspended_before_it_was_submitted_and_ended_while_it_is(
+async def test_an_unsubmitted_job_can_be_suspended_and_ended(
     world: World,
 ) -> None:
     await world.submit("early")
@@ -295,7 +295,7 @@ async def test_a_job_is_suspended_before_it_was_submitted_and_ended_while_it_is(
     await eventually(lambda: world.nothing_is_left("early"), what="something is left")
 
 
-async def test_one_that_somebody_aborts_has_failed_and_is_removed(world: World) -> None:
+async def test_a_job_aborted_by_hand_has_failed_and_is_removed(world: World) -> None:
     await world.submit("aborted")
     await world.until("aborted", "RUNNING")
     (job,) = await world.admin.list(VCJOBS, labels="fumarole.dev/job=aborted")
@@ -309,7 +309,7 @@ async def test_one_that_somebody_aborts_has_failed_and_is_removed(world: World) 
     await eventually(lambda: world.nothing_is_left("aborted"), what="something is left")
 
 
-async def test_one_that_is_deleted_by_hand_has_failed_and_leaves_nothing(world: World) -> None:
+async def test_a_job_deleted_by_hand_has_failed_and_leaves_nothing(world: World) -> None:
     await world.submit("deleted")
     await world.until("deleted", "RUNNING")
     await world.admin.delete(VCJOBS, "j-deleted", "jobs")
@@ -321,7 +321,7 @@ async def test_one_that_is_deleted_by_hand_has_failed_and_leaves_nothing(world: 
     await eventually(lambda: world.nothing_is_left("deleted"), what="something is left")
 
 
-async def test_while_submission_is_paused_jobs_wait_and_say_so(world: World) -> None:
+async def test_while_submission_is_paused_jobs_wait_with_that_reason(world: World) -> None:
     async with world.parts.store.write() as transaction:
         await set_maintenance(transaction, "paused", "the disks are being changed", now=1.0)
     await world.submit("held")
@@ -334,7 +334,7 @@ async def test_while_submission_is_paused_jobs_wait_and_say_so(world: World) -> 
     await world.end("held")
 
 
-async def test_a_job_that_is_over_leaves_nothing_after_its_retention(world: World) -> None:
+async def test_an_ended_job_leaves_nothing_after_its_retention(world: World) -> None:
     for job in ("short", "unseen"):
         await world.submit(job, invocation={"command": ["true"]})
     await world.parts.drive("unseen", lambda r: r.uid is not None)

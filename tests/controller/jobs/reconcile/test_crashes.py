@@ -230,7 +230,7 @@ async def points_of(world: World, jobs: Sequence[Job], life: str) -> list[str]:
         ),
     ],
 )
-async def test_wherever_it_dies_the_job_is_run_once_and_ends_once(
+async def test_a_crash_at_any_point_runs_and_ends_the_job_once(
     world: World, lives: tuple[str, ...], samples: Mapping[str, int]
 ) -> None:
     gate = asyncio.Semaphore(AT_ONCE)
@@ -271,7 +271,7 @@ async def die_everywhere(
         assert set(found) >= {f"{when} {call}" for call in calls for when in ("before", "after")}
 
 
-async def test_an_end_waits_for_the_news_of_pods_that_ran(
+async def test_an_end_waits_for_events_of_pods_that_ran(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job = make_one("news", "asked")

@@ -35,7 +35,7 @@ async def gone(world: World) -> bool:
     return not world.informer.pods.of_job("dead") and not world.informer.pods.departed_of("dead")
 
 
-async def test_a_job_says_that_its_node_is_not_ready_until_it_is_again(world: World) -> None:
+async def test_a_job_reports_a_not_ready_node_until_it_is_ready(world: World) -> None:
     await world.submit("dead")
     await world.until("dead", "RUNNING")
     await world.cluster.kill_program("kubelet")
@@ -60,7 +60,7 @@ async def test_a_job_says_that_its_node_is_not_ready_until_it_is_again(world: Wo
     assert (record.state, record.message) == ("RUNNING", None)
 
 
-async def test_a_job_ends_whose_node_is_dead_and_pays_until_its_grace_was_over(
+async def test_a_job_on_a_dead_node_ends_and_is_charged_until_its_grace_period_ends(
     world: World,
 ) -> None:
     await world.submit("dead", stop_grace_seconds=GRACE_SECONDS)

@@ -116,7 +116,7 @@ async def _decided(world: World, record: JobRecord) -> float:
     return next(one.at for one in told if one.state == "CANCELING")
 
 
-async def test_time_is_over_when_it_is_while_a_thousand_jobs_are_looked_at(world: World) -> None:
+async def test_a_time_limit_is_enforced_while_a_thousand_jobs_are_reconciled(world: World) -> None:
     waiting = [made(f"j{number}") for number in range(JOBS)]
     async with world.store.write() as transaction:
         await insert_jobs(transaction, [(record, {}) for record in waiting])
@@ -134,7 +134,7 @@ async def test_time_is_over_when_it_is_while_a_thousand_jobs_are_looked_at(world
     assert 0 <= late < PROMISED + machine.longest
 
 
-async def test_many_that_were_due_while_nobody_looked_are_over_at_once(world: World) -> None:
+async def test_jobs_that_expired_during_a_downtime_end_at_once(world: World) -> None:
     ids = [f"j{number}" for number in range(150)]
     await start(world.store, *ids, over_in=-3600.0)
     began = time.time()

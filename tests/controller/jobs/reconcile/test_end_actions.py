@@ -36,9 +36,7 @@ from tests.controller.samples import UID, make_observed, make_pod, make_record, 
 # One attempt
 
 
-async def test_one_that_is_suspended_is_noted_as_ours_and_aborted(
-    store: Store, clock: Clock
-) -> None:
+async def test_a_suspension_is_recorded_before_the_abort(store: Store, clock: Clock) -> None:
     record = replace(RUNS, desired="suspended")
     async with world(store, clock, record) as w:
         await w.ends.abort_volcano_job(make_seen(record))
@@ -50,7 +48,7 @@ async def test_one_that_is_suspended_is_noted_as_ours_and_aborted(
         assert (after.reason, after.message) == ("suspending", "being suspended")
 
 
-async def test_one_that_is_resumed_meanwhile_is_not_aborted(store: Store, clock: Clock) -> None:
+async def test_a_job_resumed_meanwhile_is_not_aborted(store: Store, clock: Clock) -> None:
     # Volcano would abort it and the job would fail: no record would say that the controller did it.
     record = replace(RUNS, desired="suspended")
     async with world(store, clock, record) as w:
@@ -60,7 +58,7 @@ async def test_one_that_is_resumed_meanwhile_is_not_aborted(store: Store, clock:
         assert (w.cluster.told, (await w.record()).stopping) == ([], False)
 
 
-async def test_what_a_policy_orders_is_noted_as_ours(store: Store, clock: Clock) -> None:
+async def test_a_policy_command_is_recorded_as_the_controllers(store: Store, clock: Clock) -> None:
     async with world(store, clock, RUNS) as w:
         seen = make_seen(RUNS, make_observed())
         order = IssueCommand("TerminateJob", "it took too long")
@@ -70,9 +68,7 @@ async def test_what_a_policy_orders_is_noted_as_ours(store: Store, clock: Clock)
         assert (after.ordered, after.ordered_why) == (order.action, order.why)
 
 
-async def test_a_policy_orders_nothing_once_something_else_is_asked_for(
-    store: Store, clock: Clock
-) -> None:
+async def test_a_policy_sends_no_command_after_another_request(store: Store, clock: Clock) -> None:
     async with world(store, clock, RUNS) as w:
         async with store.write() as transaction:
             await update_and_notify(transaction, RUNS, now=clock.now, desired="suspended")
@@ -90,7 +86,7 @@ async def test_a_policy_orders_nothing_once_something_else_is_asked_for(
         ("retried", "RETRIED", 2),
     ],
 )
-async def test_an_attempt_that_another_one_follows_is_closed_with_the_reason(
+async def test_a_replaced_attempt_is_closed_with_the_reason(
     store: Store, clock: Clock, why: Any, outcome: str, evictions: int
 ) -> None:
     record = replace(RUNS, evictions=2)
@@ -108,7 +104,7 @@ async def test_an_attempt_that_another_one_follows_is_closed_with_the_reason(
         assert (closed.retries, closed.restarts) == (4, 2)
 
 
-async def test_what_was_decided_before_somebody_asked_for_the_end_is_not_done(
+async def test_a_decision_from_before_a_requested_end_is_dropped(
     store: Store, clock: Clock
 ) -> None:
     async with world(store, clock, RUNS) as w:
@@ -121,7 +117,7 @@ async def test_what_was_decided_before_somebody_asked_for_the_end_is_not_done(
         assert [one.ended_at for one in await w.attempts()] == [None]
 
 
-async def test_the_next_attempt_waits_for_what_the_cache_does_not_show(
+async def test_the_next_attempt_waits_for_objects_missing_from_the_cache(
     store: Store, clock: Clock
 ) -> None:
     record = replace(RUNS, renewal="evicted")
@@ -137,7 +133,7 @@ async def test_the_next_attempt_waits_for_what_the_cache_does_not_show(
         assert (await w.record()).attempt == 2
 
 
-async def test_the_next_attempt_begins_with_nothing_of_the_last_one(
+async def test_the_next_attempt_starts_without_state_of_the_last(
     store: Store, clock: Clock
 ) -> None:
     record = replace(
@@ -169,7 +165,7 @@ async def test_the_next_attempt_begins_with_nothing_of_the_last_one(
         ("retried", {"retries": 2, "uid": "another"}, [], None),
     ],
 )
-async def test_the_retries_of_an_attempt_are_counted_once_with_the_beginning_of_the_next(
+async def test_the_retries_of_an_attempt_are_added_once_at_the_next(
     store: Store,
     clock: Clock,
     renewal: str,
@@ -187,18 +183,14 @@ async def test_the_retries_of_an_attempt_are_counted_once_with_the_beginning_of_
         assert (await w.attempts())[1].used == (attempt.get("used") if used is None else used)
 
 
-async def test_the_retries_of_an_attempt_that_nobody_noted_are_none(
-    store: Store, clock: Clock
-) -> None:
+async def test_unrecorded_retries_of_an_attempt_count_as_none(store: Store, clock: Clock) -> None:
     record = replace(RUNS, renewal="retried", retries_used=1)
     async with world(store, clock, record, uid=None) as w:
         await w.ends.reset_for_next_attempt(record)
         assert ((await w.record()).attempt, (await w.record()).retries_used) == (2, 1)
 
 
-async def test_a_later_attempt_that_the_cluster_shows_is_gone_on_with(
-    store: Store, clock: Clock
-) -> None:
+async def test_a_later_attempt_in_the_cluster_is_adopted(store: Store, clock: Clock) -> None:
     record = replace(
         RUNS, renewal="evicted", stopping=True, kept="{}", ordered="AbortJob", ordered_why="x",
         retries_used=1, evictions=7,
@@ -239,7 +231,7 @@ async def test_a_later_attempt_that_is_aborted_was_suspended(
         assert (await w.record()).stopping is stopping
 
 
-async def test_a_later_attempt_is_left_alone_where_somebody_has_asked_meanwhile(
+async def test_a_later_attempt_is_not_adopted_after_a_new_request(
     store: Store, clock: Clock
 ) -> None:
     later = make_observed(uid="later", annotations={ATTEMPT_ANNOTATION: "2"})
@@ -253,7 +245,7 @@ async def test_a_later_attempt_is_left_alone_where_somebody_has_asked_meanwhile(
 
 
 @pytest.mark.parametrize("job", [make_observed(), None])
-async def test_what_was_removed_is_remembered(
+async def test_a_removed_volcano_job_is_recorded(
     store: Store, clock: Clock, job: ObservedJob | None
 ) -> None:
     async with world(store, clock, RUNS) as w:
@@ -264,7 +256,7 @@ async def test_what_was_removed_is_remembered(
         assert [one.ended_at for one in await w.attempts()] == [None]
 
 
-async def test_a_volcano_job_whose_maker_died_is_noted_before_it_goes(
+async def test_a_volcano_job_of_a_crashed_leader_is_recorded_before_removal(
     store: Store, clock: Clock
 ) -> None:
     decided = replace(ENDS, uid=None, started_at=None)
@@ -279,7 +271,7 @@ async def test_a_volcano_job_whose_maker_died_is_noted_before_it_goes(
         assert attempt.ended_at == clock.now
 
 
-async def test_one_that_is_removed_before_its_end_is_decided_has_no_outcome(
+async def test_a_volcano_job_removed_before_the_decision_has_no_outcome(
     store: Store, clock: Clock
 ) -> None:
     record = make_record(renewal="evicted")
@@ -290,7 +282,7 @@ async def test_one_that_is_removed_before_its_end_is_decided_has_no_outcome(
 
 
 @pytest.mark.parametrize("shown", [True, False])
-async def test_what_is_no_attempt_of_the_job_is_not_noted_as_one(
+async def test_a_foreign_volcano_job_is_not_recorded_as_attempt(
     store: Store, clock: Clock, shown: bool
 ) -> None:
     record = make_record()
@@ -301,7 +293,7 @@ async def test_what_is_no_attempt_of_the_job_is_not_noted_as_one(
         assert (after.uid, after.removed_uid, await w.attempts()) == (None, UID, [])
 
 
-async def test_pods_are_deleted_and_looked_for_again(store: Store, clock: Clock) -> None:
+async def test_pods_are_deleted_and_observed_again(store: Store, clock: Clock) -> None:
     pods = [make_pod(0), make_pod(1)]
     async with world(store, clock, RUNS) as w:
         assert await seconds_of(w.ends.delete_pods(RUNS, pods)) == 2.0

@@ -69,7 +69,7 @@ async def found(store: Store) -> JobRecord:
     return record
 
 
-async def test_what_lasts_is_there_for_the_next_attempt_and_all_else_is_not(
+async def test_unowned_companions_are_kept_for_the_next_attempt_and_others_removed(
     store: Store, clock: Clock
 ) -> None:
     record = make_record(uid=UID, renewal="evicted")
@@ -91,9 +91,7 @@ async def test_what_lasts_is_there_for_the_next_attempt_and_all_else_is_not(
     assert (after.attempt, after.uid, after.renewal) == (2, None, None)
 
 
-async def test_a_volcano_job_of_the_same_name_that_is_another_one_is_no_evidence_of_life(
-    store: Store, clock: Clock
-) -> None:
+async def test_a_volcano_job_with_another_uid_is_not_the_jobs(store: Store, clock: Clock) -> None:
     cluster = Cluster(UID)
     ends = await ending(store, clock, RUNS, cluster)
     with pytest.raises(RequeueAfter):
@@ -104,7 +102,7 @@ async def test_a_volcano_job_of_the_same_name_that_is_another_one_is_no_evidence
     assert ((await found(store)).outcome, (await found(store)).end_reason) == ("FAILURE", "lost")
 
 
-def test_evictions_that_volcano_has_not_counted_give_nothing_back() -> None:
+def test_uncounted_evictions_restore_no_retry() -> None:
     pods = [make_pod(n, phase="Failed", reason="Evicted") for n in range(3)]
     evicted = make_seen(RUNS, None, *pods).runs.values()
     assert used_retries(1, evicted, None) == 0
@@ -115,7 +113,7 @@ def test_evictions_that_volcano_has_not_counted_give_nothing_back() -> None:
     ("stopping", "phase", "ends"),
     [(True, "Aborted", False), (True, "Terminated", True), (False, "Aborted", True)],
 )
-def test_only_one_that_we_had_aborted_is_suspended_and_not_stopped(
+def test_only_a_job_aborted_by_the_controller_becomes_suspended(
     stopping: bool, phase: str, ends: bool
 ) -> None:
     record = make_record(
@@ -129,7 +127,7 @@ def test_only_one_that_we_had_aborted_is_suspended_and_not_stopped(
 
 
 @pytest.mark.parametrize(("phase", "reason"), [("Running", "deleted"), ("Completed", "completed")])
-def test_one_that_is_deleted_ends_as_it_had_if_it_was_over(phase: str, reason: str) -> None:
+def test_a_deleted_job_that_had_ended_keeps_its_outcome(phase: str, reason: str) -> None:
     step = decide(make_seen(RUNS, make_observed(phase, deleting=True)))
     assert isinstance(step, SetOutcome)
     assert step.reason == reason

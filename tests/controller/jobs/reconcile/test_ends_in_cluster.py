@@ -48,7 +48,7 @@ async def is_busy(world: World, name: str) -> bool:
     return len(left) > BACKLOG // 2
 
 
-async def test_a_cancelled_jobs_pods_end_while_the_collector_works_off_others(
+async def test_pods_of_a_cancelled_job_end_despite_garbage_collector_lag(
     world: World,
 ) -> None:
     ids = [f"cancel-{number}" for number in range(3)]
@@ -70,7 +70,7 @@ async def test_a_cancelled_jobs_pods_end_while_the_collector_works_off_others(
         assert all(run.ended_at is not None and run.exit_code == 0 for run in runs)
 
 
-async def test_the_next_attempt_does_not_wait_for_the_collector_either(world: World) -> None:
+async def test_the_next_attempt_does_not_wait_for_the_garbage_collector(world: World) -> None:
     await world.submit("renewed")
     await world.until("renewed", "RUNNING")
     await keep_the_collector_busy(world, "renewed")
@@ -84,7 +84,7 @@ async def test_the_next_attempt_does_not_wait_for_the_collector_either(world: Wo
     await world.end("renewed")
 
 
-async def test_the_next_attempt_uses_nothing_that_the_collector_will_remove(world: World) -> None:
+async def test_the_next_attempt_uses_no_object_due_for_garbage_collection(world: World) -> None:
     """Volcano reuses an existing Service and ConfigMap with the names that it needs."""
     delayed = [{"event": "PodFailed", "action": "RestartJob", "timeout_seconds": 1}]
     await world.submit("again", replicas=2, policies=delayed, max_retry=1)
@@ -100,7 +100,7 @@ async def test_the_next_attempt_uses_nothing_that_the_collector_will_remove(worl
     await world.end("again")
 
 
-async def test_a_pod_that_volcano_makes_after_the_end_is_deleted_too(world: World) -> None:
+async def test_a_pod_created_by_volcano_after_the_end_is_deleted(world: World) -> None:
     await world.submit("late")
     await world.until("late", "RUNNING")
     (pod,) = await world.pods("late")
@@ -119,7 +119,7 @@ async def test_a_pod_that_volcano_makes_after_the_end_is_deleted_too(world: Worl
     assert (after.state, after.finished_at) == ("SUCCESS", over.finished_at)
 
 
-async def test_a_pod_that_volcano_makes_for_an_earlier_attempt_is_deleted_too(
+async def test_a_pod_created_by_volcano_for_an_earlier_attempt_is_deleted(
     world: World,
 ) -> None:
     await world.submit("early")

@@ -113,7 +113,7 @@ async def ask(world: World, job_id: str, kind: str, chance: random.Random) -> No
 
 
 @pytest.mark.parametrize("seed", range(2))
-async def test_each_job_ends_as_it_should(
+async def test_each_job_ends_with_its_expected_outcome_despite_faults(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     # Concurrent commands change records, which the checks of these actions do not expect.

@@ -123,7 +123,7 @@ def secret(name: str, value: str = "b25l") -> Companion:
 # Companions
 
 
-async def test_a_companion_is_made_and_made_again_and_then_owned(
+async def test_a_companion_is_created_recreated_and_then_owned(
     both: Both, cluster: JobObjects, instance: str
 ) -> None:
     owner = await make_vcjob(both.admin, "own", instance)
@@ -150,7 +150,7 @@ async def test_a_companion_is_made_and_made_again_and_then_owned(
     await eventually(gone, what="the cluster did not remove what the VolcanoJob owned")
 
 
-async def test_a_companion_of_somebody_else_is_not_touched(
+async def test_a_foreign_companion_is_not_touched(
     both: Both, cluster: JobObjects, instance: str
 ) -> None:
     labels = {INSTANCE_LABEL: "another", JOB_LABEL: "x"}
@@ -169,7 +169,7 @@ async def test_a_companion_of_somebody_else_is_not_touched(
 
 
 @pytest.mark.parametrize("owner", ["another", ""], ids=["foreign", "ours"])
-async def test_a_command_is_withdrawn_if_it_is_ours(
+async def test_only_the_controllers_command_is_withdrawn(
     both: Both, cluster: JobObjects, instance: str, owner: str
 ) -> None:
     labels = {INSTANCE_LABEL: owner or instance, JOB_LABEL: "wd"}
@@ -192,7 +192,7 @@ async def test_a_command_is_withdrawn_if_it_is_ours(
     await both.admin.merge(COMMANDS, name, {"metadata": {"finalizers": None}}, "jobs")
 
 
-async def test_a_job_is_stopped_though_somebody_elses_command_has_our_name(
+async def test_a_job_is_stopped_although_a_foreign_command_has_its_name(
     both: Both, cluster: JobObjects, instance: str
 ) -> None:
     job = await make_vcjob(both.admin, "taken", instance)
@@ -219,7 +219,7 @@ async def test_a_job_is_stopped_though_somebody_elses_command_has_our_name(
         await both.admin.merge(COMMANDS, name, {"metadata": {"finalizers": None}}, "jobs")
 
 
-async def test_a_companion_that_was_only_intended_is_removed_if_it_was_made(
+async def test_an_intended_companion_is_removed_if_it_was_created(
     both: Both, cluster: JobObjects
 ) -> None:
     made = await cluster.ensure_companion("int", "jobs", secret("j-int.parameters"), owner=None)
@@ -232,7 +232,7 @@ async def test_a_companion_that_was_only_intended_is_removed_if_it_was_made(
     await cluster.remove_companion("int", intended)
 
 
-async def test_a_name_that_has_passed_to_another_object_is_left_alone(
+async def test_an_object_with_another_uid_under_the_name_is_left_alone(
     both: Both, cluster: JobObjects
 ) -> None:
     made = await cluster.ensure_companion("old", "jobs", secret("j-old.parameters"), owner=None)
@@ -243,9 +243,7 @@ async def test_a_name_that_has_passed_to_another_object_is_left_alone(
     assert kept["metadata"]["uid"] == again.uid
 
 
-async def test_a_policy_that_somebody_changed_is_brought_back(
-    both: Both, cluster: JobObjects
-) -> None:
+async def test_a_changed_network_policy_is_restored(both: Both, cluster: JobObjects) -> None:
     plan = await make_pipeline().plan(make_job(id="pol"))
     (policy,) = [one for one in plan.companions if one.kind == "NetworkPolicy"]
     await cluster.ensure_companion("pol", "jobs", policy, owner=None)
@@ -255,7 +253,7 @@ async def test_a_policy_that_somebody_changed_is_brought_back(
     assert found["spec"]["ingress"] == policy.manifest["spec"]["ingress"]
 
 
-async def test_a_companion_that_is_being_removed_is_not_taken_for_one_that_is_there(
+async def test_a_terminating_companion_does_not_count_as_existing(
     both: Both, cluster: JobObjects
 ) -> None:
     made = await cluster.ensure_companion("going", "jobs", secret("j-going.a"), owner=None)
@@ -270,9 +268,7 @@ async def test_a_companion_that_is_being_removed_is_not_taken_for_one_that_is_th
     assert again.uid != made.uid
 
 
-async def test_what_was_made_is_found_where_it_has_filled_a_quota(
-    both: Both, cluster: JobObjects
-) -> None:
+async def test_created_objects_are_found_in_a_full_quota(both: Both, cluster: JobObjects) -> None:
     # The API server checks the quota before it checks whether the name exists: 403, not 409.
     volcano = JobObjects(both.kube, instance="test")
     plan, other = [await make_pipeline().plan(make_job(id=one)) for one in ("full", "fuller")]
@@ -297,7 +293,7 @@ async def test_what_was_made_is_found_where_it_has_filled_a_quota(
 
 
 @pytest.mark.parametrize("left", [{}, {INSTANCE_LABEL: "another"}, {INSTANCE_LABEL: "test"}])
-async def test_a_volcano_job_that_admission_labels_anew_is_taken_back(
+async def test_labels_changed_by_admission_are_restored_on_a_volcano_job(
     both: Both, left: dict[str, str]
 ) -> None:
     # As a policy engine that allows listed labels only: the controller finds objects by label.
@@ -322,7 +318,7 @@ async def test_a_volcano_job_that_admission_labels_anew_is_taken_back(
     await eventually(is_gone)
 
 
-async def test_a_volcano_job_is_made_once(both: Both, instance: str) -> None:
+async def test_a_volcano_job_is_created_once(both: Both, instance: str) -> None:
     cluster = JobObjects(both.kube, instance="test")
     plan = await make_pipeline().plan(make_job(id="once"))
     first = await cluster.ensure_volcano_job(plan)
@@ -342,7 +338,7 @@ async def test_a_volcano_job_is_made_once(both: Both, instance: str) -> None:
     await cluster.remove_volcano_job("jobs", first.name, first.uid)
 
 
-async def test_what_is_kept_beside_a_volcano_job_is_found_for_that_one_alone(
+async def test_recovery_data_is_found_only_for_its_own_volcano_job(
     both: Both, cluster: JobObjects, instance: str
 ) -> None:
     job = await make_vcjob(both.admin, "start", instance)
@@ -359,7 +355,7 @@ async def test_what_is_kept_beside_a_volcano_job_is_found_for_that_one_alone(
 # Prerequisites
 
 
-async def test_the_ground_says_what_is_missing_and_makes_the_namespace(both: Both) -> None:
+async def test_prerequisites_report_missing_objects_and_create_the_namespace(both: Both) -> None:
     prerequisites = Prerequisites(both.kube, instance="test", clock=time.monotonic)
     assert "no queue" in (await prerequisites.why_not_ready("jobs", "missing") or "")
     first = await prerequisites.why_not_ready("new-ground", "default")
@@ -375,7 +371,7 @@ async def test_the_ground_says_what_is_missing_and_makes_the_namespace(both: Bot
 # The store's identity, and objects that the store does not know
 
 
-async def test_the_identity_is_exchanged_only_for_the_one_that_was_read(both: Both) -> None:
+async def test_the_store_identity_is_replaced_only_if_unchanged(both: Both) -> None:
     identity = StoreIdentity(both.kube, instance="idt", namespace="jobs")
     assert await identity.read() is None
     await identity.write("one", instead_of=None)
@@ -418,7 +414,7 @@ def lease(name: str, **spec: Any) -> Companion:
     return LEASE.complete(Companion(kind="Lease", name=name, manifest=manifest, when="before"))
 
 
-async def test_a_companion_of_a_declared_kind_is_made_merged_owned_and_removed(
+async def test_a_companion_of_a_declared_kind_is_created_merged_owned_and_removed(
     both: Both, cluster: JobObjects, instance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = await make_vcjob(both.admin, "lease", instance)
@@ -461,7 +457,7 @@ async def test_a_companion_of_a_declared_kind_is_made_merged_owned_and_removed(
     await JobObjects(both.admin, instance=instance).remove_companion("lease", gone)
 
 
-async def test_an_object_of_a_declared_kind_that_is_somebody_elses_is_not_touched(
+async def test_a_foreign_object_of_a_declared_kind_is_not_touched(
     both: Both, cluster: JobObjects
 ) -> None:
     metadata = {"name": "j-theirs.plugin", "labels": {INSTANCE_LABEL: "another", JOB_LABEL: "x"}}
@@ -474,7 +470,7 @@ async def test_an_object_of_a_declared_kind_that_is_somebody_elses_is_not_touche
     assert await both.admin.get(LEASES, "j-theirs.plugin", "jobs") == theirs
 
 
-async def test_rights_that_plugins_need_are_asked_for_before_a_job_waits(both: Both) -> None:
+async def test_rights_needed_by_plugins_are_checked_before_a_job_waits(both: Both) -> None:
     def kind(api_version: str, name: str, plural: str) -> CompanionKind:
         return CompanionKind(api_version=api_version, kind=name, plural=plural)
 
@@ -512,7 +508,7 @@ class ComesAndGoes(JobPlugin):
         builder.wait_for("something")
 
 
-async def test_what_was_made_before_a_plugin_raised_goes_with_the_job(
+async def test_companions_created_before_a_plugin_raised_are_removed_with_the_job(
     both: Both,
     settled: tuple[Parts, InformerCache],
     instance: str,
@@ -584,7 +580,7 @@ async def test_an_empty_store_beside_running_jobs_adopts_them_all(
         assert "deletionTimestamp" not in kept["metadata"]
 
 
-async def test_what_cannot_be_adopted_keeps_everything_else_from_being_done(
+async def test_an_unadoptable_job_blocks_all_other_actions(
     both: Both, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
     parts, informer = settled
@@ -602,7 +598,7 @@ async def test_what_cannot_be_adopted_keeps_everything_else_from_being_done(
     assert "deletionTimestamp" not in kept["metadata"]
 
 
-async def test_a_planted_volcano_job_is_adopted_and_one_with_a_tombstone_removed(
+async def test_an_unknown_volcano_job_is_adopted_and_one_with_tombstone_removed(
     both: Both, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
     parts, informer = settled
@@ -623,7 +619,7 @@ async def test_a_planted_volcano_job_is_adopted_and_one_with_a_tombstone_removed
         await both.admin.get(VCJOBS, "j-over", "jobs")
 
 
-async def test_one_without_a_word_about_itself_is_left_alone(
+async def test_a_volcano_job_without_annotations_is_left_alone(
     both: Both, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
     parts, informer = settled
@@ -637,7 +633,7 @@ async def test_one_without_a_word_about_itself_is_left_alone(
     assert "deletionTimestamp" not in kept["metadata"]
 
 
-async def test_another_store_than_this_clusters_adopts_before_anything_else(
+async def test_a_foreign_store_adopts_all_jobs_first(
     both: Both, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
     parts, informer = settled

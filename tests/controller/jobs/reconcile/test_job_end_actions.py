@@ -48,7 +48,7 @@ from tests.controller.jobs.reconcile.end_world import ENDS, RUNS, WHY, run, seco
 from tests.controller.samples import UID, make_observed, make_record, make_seen
 
 
-async def test_how_a_job_will_end_is_decided_and_not_told_yet(store: Store, clock: Clock) -> None:
+async def test_the_outcome_is_decided_before_it_is_reported(store: Store, clock: Clock) -> None:
     job = make_observed("Failed", retries=4, max_retry=3)
     runs = {one.pod_uid: one for one in (run(started_at=6.0), run("b"), run("c", started_at=None))}
     async with world(store, clock, RUNS) as w:
@@ -67,7 +67,7 @@ async def test_how_a_job_will_end_is_decided_and_not_told_yet(store: Store, cloc
         assert (closed.retries, closed.restarts) == (4, 2)
 
 
-async def test_one_that_ran_between_two_looks_began_when_its_first_pod_did(
+async def test_a_job_that_ran_unobserved_started_with_its_first_pod(
     store: Store, clock: Clock
 ) -> None:
     record = make_record(uid=UID)
@@ -79,7 +79,7 @@ async def test_one_that_ran_between_two_looks_began_when_its_first_pod_did(
         assert (await w.record()).started_at == 4.0
 
 
-async def test_one_of_which_no_pod_began_has_not_begun(store: Store, clock: Clock) -> None:
+async def test_a_job_without_started_pods_has_not_started(store: Store, clock: Clock) -> None:
     record = make_record(uid=UID)
     async with world(store, clock, record) as w:
         await w.ends.set_outcome(SetOutcome(State.FAILURE, "failed"), make_seen(record))
@@ -97,7 +97,7 @@ async def test_one_of_which_no_pod_began_has_not_begun(store: Store, clock: Cloc
         (None, None, 1),
     ],
 )
-async def test_an_attempt_keeps_the_count_of_restarts_that_was_seen_last(
+async def test_an_attempt_keeps_its_last_observed_restart_count(
     store: Store,
     clock: Clock,
     shown: ObservedJob | None,
@@ -112,7 +112,7 @@ async def test_an_attempt_keeps_the_count_of_restarts_that_was_seen_last(
         assert (closed.retries, closed.restarts) == (restarts, restarts)
 
 
-async def test_what_follows_from_a_volcano_job_that_is_gone_waits_for_the_cluster_to_say_so(
+async def test_a_missing_volcano_job_is_acted_on_only_after_a_confirming_read(
     store: Store, clock: Clock
 ) -> None:
     async with world(store, clock, RUNS) as w:
@@ -124,7 +124,7 @@ async def test_what_follows_from_a_volcano_job_that_is_gone_waits_for_the_cluste
         assert (await w.record()).renewal == "evicted"
 
 
-async def test_a_job_that_is_over_is_told_with_all_that_is_known(
+async def test_a_final_update_holds_all_known_facts(
     store: Store, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, LOGGER)
@@ -155,7 +155,7 @@ async def test_a_job_that_is_over_is_told_with_all_that_is_known(
 
 
 @pytest.mark.parametrize("parked", [None, "this version cannot read it"])
-async def test_only_a_job_that_may_hold_its_output_folder_releases_it(
+async def test_an_output_folder_is_released_only_by_a_job_that_may_hold_it(
     store: Store, clock: Clock, parked: str | None
 ) -> None:
     ends = replace(ENDS, parked=parked)
@@ -179,7 +179,7 @@ async def test_only_a_job_that_may_hold_its_output_folder_releases_it(
         ("of a later version", "SUCCESS", "SUCCESS"),
     ],
 )
-async def test_the_outcome_is_the_state_from_whatever_state(
+async def test_the_outcome_becomes_the_state_from_any_state(
     store: Store, clock: Clock, state: str, outcome: str | None, told: str
 ) -> None:
     record = replace(ENDS, state=state, outcome=outcome)
@@ -191,7 +191,7 @@ async def test_the_outcome_is_the_state_from_whatever_state(
 @pytest.mark.parametrize(
     "fields", [{"stopping": True}, {"ordered": "AbortJob"}, {"stopping": True, "ordered": "x"}]
 )
-async def test_a_command_that_volcano_may_still_find_is_withdrawn(
+async def test_a_pending_command_is_withdrawn(
     store: Store, clock: Clock, fields: dict[str, Any]
 ) -> None:
     record = replace(ENDS, **fields)
@@ -200,7 +200,7 @@ async def test_a_command_that_volcano_may_still_find_is_withdrawn(
         assert w.cluster.told == [("withdraw", "j1", "jobs")]
 
 
-async def test_what_the_volcano_job_owns_goes_with_it_and_all_else_is_removed(
+async def test_unowned_objects_are_removed_besides_the_volcano_job(
     store: Store, clock: Clock
 ) -> None:
     owned = CompanionRecord(kind="Secret", namespace="jobs", name="owned", uid="1", owner_uid=UID)
@@ -214,7 +214,7 @@ async def test_what_the_volcano_job_owns_goes_with_it_and_all_else_is_removed(
             assert await companions_of(transaction, "j1") == []
 
 
-async def test_a_job_that_was_never_seen_to_be_submitted_is_looked_for_before_it_is_over(
+async def test_a_possibly_submitted_job_is_read_before_it_is_final(
     store: Store, clock: Clock
 ) -> None:
     record = replace(ENDS, uid=None, started_at=None)
@@ -235,14 +235,14 @@ async def test_a_job_that_was_never_seen_to_be_submitted_is_looked_for_before_it
         assert (after.state, after.started_at) == ("SUCCESS", 4.0)
 
 
-async def test_a_job_that_was_submitted_is_not_looked_for_again(store: Store, clock: Clock) -> None:
+async def test_a_known_submitted_job_is_not_read_again(store: Store, clock: Clock) -> None:
     async with world(store, clock, ENDS) as w:
         w.cluster.job = make_observed()
         await w.ends.finish(ENDS)
         assert (w.cluster.told, (await w.record()).state) == ([], "SUCCESS")
 
 
-async def test_jobs_that_wait_for_the_end_are_looked_at(store: Store, clock: Clock) -> None:
+async def test_followers_are_enqueued_at_the_end(store: Store, clock: Clock) -> None:
     async with world(store, clock, ENDS) as w:
         async with store.write() as transaction:
             await insert_job(transaction, make_record(id="j2"), labels={})
@@ -255,7 +255,7 @@ async def test_jobs_that_wait_for_the_end_are_looked_at(store: Store, clock: Clo
             assert (one.state, one.reason) == ("SUCCESS", "completed")
 
 
-async def test_a_job_that_somebody_has_ended_meanwhile_is_not_over_yet(
+async def test_a_job_with_a_concurrently_requested_end_is_not_final_yet(
     store: Store, clock: Clock
 ) -> None:
     async with world(store, clock, ENDS) as w:
@@ -269,7 +269,7 @@ async def test_a_job_that_somebody_has_ended_meanwhile_is_not_over_yet(
             assert (await predecessors_of(transaction, "j2"))[0].goes_on
 
 
-async def test_a_plugin_ends_a_job_as_its_owner_would_and_one_that_is_over_stays(
+async def test_a_plugin_can_end_a_job_and_an_ended_one_is_unchanged(
     store: Store, clock: Clock
 ) -> None:
     how = RequestedEnd("FAILURE", "out_of_funds", "no money", WHY)
@@ -281,7 +281,7 @@ async def test_a_plugin_ends_a_job_as_its_owner_would_and_one_that_is_over_stays
         await w.ends.request_end_of(replace(RUNS, id="unknown"), how)
 
 
-async def test_a_job_that_is_over_cannot_be_ended(store: Store, clock: Clock) -> None:
+async def test_an_ended_job_cannot_be_ended(store: Store, clock: Clock) -> None:
     over = replace(ENDS, state="SUCCESS", reason="completed", finished_at=9.0)
     async with world(store, clock, over) as w:
         await w.ends.request_end_of(over, RequestedEnd("FAILURE", "out_of_funds", "no money"))
@@ -302,7 +302,7 @@ NEVER: dict[str, Any] = {"started_at": None, "exit_code": None}
         ((run(), run("b", rank=1, phase="Pending", **NEVER)), False),
     ],
 )
-async def test_the_last_hook_waits_for_news_of_pods_that_may_have_run(
+async def test_the_last_hook_waits_for_events_of_pods_that_may_have_run(
     store: Store, clock: Clock, runs: Sequence[PodRecord], waits: bool
 ) -> None:
     async with world(store, clock, ENDS, *runs) as w:

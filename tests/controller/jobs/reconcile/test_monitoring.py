@@ -93,7 +93,7 @@ async def make_due(store: Store, clock: Clock, *ids: str, plugin: str = "countin
             await set_due(transaction, job_id, plugin, at=clock() - 10 + place)
 
 
-async def test_jobs_that_are_due_come_in_one_batch_and_not_again(
+async def test_due_jobs_are_delivered_in_one_batch_and_once(
     monitoring: Monitoring, store: Store, clock: Clock
 ) -> None:
     await make_due(store, clock, "b", "a")
@@ -102,7 +102,7 @@ async def test_jobs_that_are_due_come_in_one_batch_and_not_again(
     assert await due_at(store, clock, 10**9) == []
 
 
-async def test_when_a_plugin_wants_a_job_again_it_gets_it_then(
+async def test_a_plugin_receives_a_job_at_its_requested_time(
     monitoring: Monitoring, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Counting, "answer", clock() + 500)
@@ -112,7 +112,7 @@ async def test_when_a_plugin_wants_a_job_again_it_gets_it_then(
     assert await due_at(store, clock, 500) == ["a"]
 
 
-async def test_a_job_that_ends_while_the_plugin_looks_is_not_due_again(
+async def test_a_job_that_ends_during_monitoring_is_not_due_again(
     monitoring: Monitoring, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def ends(_: object, job_batch: Sequence[JobFromServer]) -> Mapping[str, float | None]:
@@ -135,7 +135,7 @@ async def test_a_job_that_ends_while_the_plugin_looks_is_not_due_again(
 
 
 @pytest.mark.parametrize("failure", [ZeroDivisionError(), None])
-async def test_a_job_that_was_forgotten_or_failed_with_comes_again(
+async def test_a_job_without_result_or_with_failure_is_due_again(
     monitoring: Monitoring,
     store: Store,
     clock: Clock,
@@ -156,7 +156,7 @@ async def _forgets(_self: Any, _batch: Any) -> dict[str, float | None]:
     return {}
 
 
-async def test_a_job_that_is_over_or_gone_is_not_shown_again(
+async def test_an_ended_or_deleted_job_is_not_monitored(
     monitoring: Monitoring, store: Store, clock: Clock
 ) -> None:
     await make_due(store, clock, "a", "b")
@@ -167,7 +167,7 @@ async def test_a_job_that_is_over_or_gone_is_not_shown_again(
     assert await due_at(store, clock, 10**9) == []
 
 
-async def test_a_plugin_that_was_taken_out_keeps_no_job_waiting(
+async def test_a_removed_plugin_blocks_no_job(
     monitoring: Monitoring, store: Store, clock: Clock
 ) -> None:
     await make_due(store, clock, "a", plugin="gone")
@@ -197,7 +197,7 @@ class Stuck(JobPlugin):
         return {}
 
 
-async def test_a_plugin_that_hangs_makes_no_other_one_late(
+async def test_a_hanging_plugin_delays_no_other_plugin(
     monitoring: Monitoring, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = Pipeline(

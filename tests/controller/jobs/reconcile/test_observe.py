@@ -53,34 +53,34 @@ async def seen(
     return found
 
 
-async def test_a_job_whose_ranks_have_services_is_as_it_should_be(store: Store) -> None:
+async def test_a_job_with_all_rank_services_needs_no_step(store: Store) -> None:
     one = await seen(store, *SERVICES)
     assert (one.companions_applied, one.service_missing) == (True, False)
 
 
 @pytest.mark.parametrize("made", [0, 1])
-async def test_ranks_that_lack_services_get_them(store: Store, made: int) -> None:
+async def test_missing_rank_services_are_created(store: Store, made: int) -> None:
     assert not (await seen(store, *SERVICES[:made])).companions_applied
 
 
-async def test_services_go_where_the_setting_is_taken_back(store: Store) -> None:
+async def test_rank_services_are_removed_when_the_setting_is_disabled(store: Store) -> None:
     assert not (await seen(store, *SERVICES, on=False)).companions_applied
 
 
-async def test_without_the_setting_nothing_is_missing(store: Store) -> None:
+async def test_without_the_setting_no_rank_service_is_missing(store: Store) -> None:
     one = await seen(store, on=False, shown=())
     assert (one.companions_applied, one.service_missing) == (True, False)
 
 
 @pytest.mark.parametrize("uid", ["service-1", "another"])
-async def test_a_service_that_is_not_shown_is_lost(store: Store, uid: str) -> None:
+async def test_a_service_missing_from_the_cache_counts_as_lost(store: Store, uid: str) -> None:
     changed = replace(SERVICES[1], uid=uid)
     shown = (0,) if uid == "service-1" else (0, 1)
     one = await seen(store, SERVICES[0], changed, shown=shown)
     assert (one.companions_applied, one.service_missing) == (True, True)
 
 
-async def test_a_pod_that_left_before_its_volcano_job_was_recorded_is_seen_once_that_is(
+async def test_a_pod_removed_before_its_volcano_job_was_recorded_is_observed_afterwards(
     store: Store,
 ) -> None:
     informer = InformerCache(None, instance="test", changed=lambda _: None)  # type: ignore[arg-type]  # no cluster here
@@ -103,7 +103,7 @@ async def test_a_pod_that_left_before_its_volcano_job_was_recorded_is_seen_once_
     assert informer.departed() == list(after.departed), "what is nobody's is forgotten"
 
 
-async def test_a_pod_whose_end_is_overdue_is_looked_at_in_time_and_then_lost(store: Store) -> None:
+async def test_an_overdue_pod_is_rechecked_in_time_and_then_lost(store: Store) -> None:
     informer = InformerCache(None, instance="test", changed=lambda _: None)  # type: ignore[arg-type]  # no cluster here
     informer.pods.put(make_pod(0, deleting=True, had_time=True, due_to_end_at=100.0))
     informer.pods.put(make_pod(1, deleting=True, had_time=True, due_to_end_at=110.0))

@@ -26,7 +26,7 @@ class World:
         return not self.woken
 
 
-def test_who_has_all_of_theirs_keeps_nobody_else_waiting() -> None:
+def test_an_owner_at_its_limit_does_not_block_others() -> None:
     world = World()
     with world.slots.take(ADA, "a1"), world.slots.take(ADA, "a2"):
         assert world.waits(ADA, "a3")
@@ -35,7 +35,7 @@ def test_who_has_all_of_theirs_keeps_nobody_else_waiting() -> None:
     assert set(world.woken) == {"a3", "a4"}
 
 
-def test_one_slot_that_is_free_wakes_the_one_that_has_waited_longest() -> None:
+def test_a_freed_slot_goes_to_the_longest_waiter() -> None:
     world = World()
     with world.slots.take(ADA, "a1"):
         with world.slots.take(ADA, "a2"):
@@ -48,7 +48,7 @@ def test_one_slot_that_is_free_wakes_the_one_that_has_waited_longest() -> None:
         assert world.woken == ["a3"]
 
 
-def test_one_that_wants_none_any_more_gives_its_turn_to_the_next() -> None:
+def test_a_cancelled_waiter_passes_its_turn_on() -> None:
     world = World()
     with world.slots.take(ADA, "a1"):
         with world.slots.take(ADA, "a2"):
@@ -60,7 +60,7 @@ def test_one_that_wants_none_any_more_gives_its_turn_to_the_next() -> None:
         assert world.woken == ["a3", "a4"]
 
 
-def test_what_failed_gives_its_slot_back_and_nothing_is_kept_of_anybody() -> None:
+def test_a_failure_releases_its_slot_and_no_state_is_kept() -> None:
     world = World()
     with suppress(ZeroDivisionError), world.slots.take(ADA, "a1"), world.slots.take(ADA, "a2"):
         world.waits(ADA, "a3")

@@ -34,9 +34,7 @@ def plans(clock: Clock) -> PlanCache:
     return PlanCache(clock=clock)
 
 
-async def test_a_plan_is_found_for_what_it_was_made_of_and_for_a_while(
-    plans: PlanCache, clock: Clock
-) -> None:
+async def test_a_plan_is_cached_by_its_inputs_for_a_while(plans: PlanCache, clock: Clock) -> None:
     plan = await make_pipeline().plan(make_job())
     plans.keep("j1", plan, 1, "digest")
     assert plans.find("j1", 1, "digest") is plan
@@ -46,14 +44,14 @@ async def test_a_plan_is_found_for_what_it_was_made_of_and_for_a_while(
     assert plans.find("j1", 1, "digest") is None
 
 
-async def test_one_that_waits_is_made_again_and_replaces_what_was_kept(plans: PlanCache) -> None:
+async def test_an_expired_plan_is_recomputed_and_replaced(plans: PlanCache) -> None:
     plan = await make_pipeline().plan(make_job())
     plans.keep("j1", plan, 1)
     plans.keep("j1", replace(plan, waiting=("a licence",)), 1)
     assert plans.find("j1", 1) is None
 
 
-async def test_never_more_are_kept_than_so_many_nor_longer(
+async def test_the_plan_cache_is_bounded_in_size_and_age(
     plans: PlanCache, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MOST_PLANS", 2)
@@ -86,7 +84,7 @@ class NeverReady:
         return 0.5
 
 
-async def test_plugins_are_asked_once_for_an_attempt_that_is_tried_again_and_again(
+async def test_plugins_plan_a_repeatedly_retried_attempt_once(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Counting, "asked", 0)

@@ -68,7 +68,7 @@ async def until_again(world: World, job_id: str) -> JobRecord:
     return await world.parts.drive(job_id, lambda r: r.attempt == 2 and r.uid is not None)
 
 
-async def test_a_restart_that_volcano_lost_is_another_attempt_and_costs_one_retry(
+async def test_a_restart_lost_by_volcano_starts_another_attempt_and_uses_one_retry(
     world: World,
 ) -> None:
     policies = [{"event": "PodFailed", "action": "RestartJob"}]
@@ -88,7 +88,7 @@ async def test_a_restart_that_volcano_lost_is_another_attempt_and_costs_one_retr
     assert (runs[0].ended_at or 0) <= (runs[1].started_at or 0)
 
 
-async def test_a_lost_restart_of_a_pod_becomes_one_of_the_job_and_says_so(world: World) -> None:
+async def test_a_lost_pod_restart_becomes_a_job_restart_with_that_reason(world: World) -> None:
     await lose(
         world,
         "part",
@@ -114,7 +114,7 @@ async def test_a_lost_restart_of_a_pod_becomes_one_of_the_job_and_says_so(world:
         ("CompleteJob", "SUCCESS", "completed"),
     ],
 )
-async def test_an_end_that_volcano_lost_is_carried_out_without_a_restart(
+async def test_an_end_lost_by_volcano_is_applied_without_restart(
     world: World, action: str, state: str, reason: str
 ) -> None:
     job_id = f"lost-{action.lower()}"
@@ -124,7 +124,7 @@ async def test_an_end_that_volcano_lost_is_carried_out_without_a_restart(
     assert record.message == f"job 0 ended with exit code 7: {action}, as its policy says"
 
 
-async def test_what_a_lost_store_knew_of_retries_is_read_from_the_cluster(world: World) -> None:
+async def test_retries_known_only_to_a_lost_store_are_read_from_the_cluster(world: World) -> None:
     policies = [{"event": "PodFailed", "action": "RestartJob"}]
     await lose(world, "again", policies=policies, max_retry=2, time_allocation_seconds=900)
     before = await until_again(world, "again")
@@ -151,7 +151,7 @@ async def adopted(world: World, job_id: str) -> JobRecord:
     return record
 
 
-async def test_nobody_writes_to_a_volcano_job_that_was_made(world: World) -> None:
+async def test_a_created_volcano_job_is_never_written_to(world: World) -> None:
     await world.submit("untouched", time_allocation_seconds=900)
     await world.until("untouched", "RUNNING")
     made = await world.volcano_job("untouched")

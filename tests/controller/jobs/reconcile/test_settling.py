@@ -140,7 +140,7 @@ def with_id(job_id: object) -> ObservedJob:
     return make_observed(annotations={"fumarole.dev/spec": said})
 
 
-async def test_a_new_store_of_a_new_cluster_is_written_down(world: World) -> None:
+async def test_a_new_store_records_its_identity_in_a_new_cluster(world: World) -> None:
     assert world.problems() == ("store and cluster have not been compared yet",)
     assert not world.adoption.settled.is_set()
     await world.adoption.settle()
@@ -152,13 +152,13 @@ async def test_a_new_store_of_a_new_cluster_is_written_down(world: World) -> Non
     assert made["metadata"] == {"name": "fumarole-test.store", "labels": labels}
 
 
-async def test_the_namespace_is_made_for_the_first_store(world: World) -> None:
+async def test_the_namespace_is_created_for_the_first_store(world: World) -> None:
     world.cluster.has_namespace = False
     await world.adoption.settle()
     assert world.cluster.identity == "test"
 
 
-async def test_a_store_that_the_cluster_knows_is_not_written_down_again(world: World) -> None:
+async def test_a_known_store_identity_is_not_written_again(world: World) -> None:
     world.cluster.identity = "test"
     async with world.store.write() as transaction:
         await insert_job(transaction, make_record(id="other"), labels={})
@@ -168,7 +168,7 @@ async def test_a_store_that_the_cluster_knows_is_not_written_down_again(world: W
 
 
 @pytest.mark.parametrize("identity", ["another", "test", None])
-async def test_a_store_that_lost_what_the_cluster_has_adopts_all(
+async def test_a_store_without_the_clusters_jobs_adopts_them(
     world: World, identity: str | None
 ) -> None:
     world.cluster.identity = identity
@@ -178,7 +178,7 @@ async def test_a_store_that_lost_what_the_cluster_has_adopts_all(
     assert {name for name in ("j1", "j2") if await world.record(name)} == {"j1", "j2"}
 
 
-async def test_the_store_of_another_cluster_adopts_what_it_does_not_know(world: World) -> None:
+async def test_the_store_of_another_cluster_adopts_unknown_jobs(world: World) -> None:
     world.cluster.identity = "another"
     async with world.store.write() as transaction:
         await insert_job(transaction, make_record(message="known"), labels={})
@@ -190,7 +190,7 @@ async def test_the_store_of_another_cluster_adopts_what_it_does_not_know(world: 
     assert (one.message, two.reason) == ("known", "adopted")
 
 
-async def test_nothing_is_done_while_something_cannot_be_adopted(
+async def test_no_action_is_taken_while_a_job_cannot_be_adopted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
@@ -213,7 +213,7 @@ async def test_nothing_is_done_while_something_cannot_be_adopted(
     assert world.cluster.identity == "test"
 
 
-async def test_a_cluster_that_does_not_answer_is_asked_again(
+async def test_an_unresponsive_cluster_is_retried(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
@@ -229,7 +229,7 @@ async def test_a_cluster_that_does_not_answer_is_asked_again(
     assert world.cluster.identity == "test"
 
 
-async def test_a_cluster_that_does_not_answer_is_left_alone_for_a_while(world: World) -> None:
+async def test_an_unresponsive_cluster_is_retried_with_a_pause(world: World) -> None:
     world.cluster.fails = [Unavailable("away") for _ in range(9)]
     settling = asyncio.create_task(world.adoption.settle())
     async with asyncio.timeout(20):
@@ -244,7 +244,7 @@ async def test_a_cluster_that_does_not_answer_is_left_alone_for_a_while(world: W
 @pytest.mark.parametrize(
     ("identity", "error"), [(None, AlreadyExists("there")), ("another", Invalid("not so"))]
 )
-async def test_an_identity_that_changes_meanwhile_is_read_again(
+async def test_a_concurrently_changed_identity_is_read_again(
     world: World, monkeypatch: pytest.MonkeyPatch, identity: str | None, error: KubeError
 ) -> None:
     monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
@@ -272,7 +272,7 @@ async def test_an_identity_that_changes_meanwhile_is_read_again(
     assert (calls, world.cluster.identity) == (2, "test")
 
 
-async def test_a_config_map_without_an_identity_is_nobodys(world: World) -> None:
+async def test_a_config_map_without_identity_counts_as_unset(world: World) -> None:
     world.cluster.identity = ""
     identity = module.StoreIdentity(cast(Kube, world.cluster), instance="test", namespace="jobs")
     assert await identity.read() is None
@@ -281,7 +281,7 @@ async def test_a_config_map_without_an_identity_is_nobodys(world: World) -> None
 # One job
 
 
-async def test_what_the_store_has_dropped_is_removed(world: World) -> None:
+async def test_a_volcano_job_with_a_tombstone_is_removed(world: World) -> None:
     async with world.store.write() as transaction:
         await insert_job(transaction, make_record(uid=UID, state="SUCCESS"), labels={})
         await delete_job_records(transaction, ["j1"], at=1.0)
@@ -294,7 +294,7 @@ async def test_what_the_store_has_dropped_is_removed(world: World) -> None:
     assert (len(world.cluster.removed), await world.record() is None) == (1, False)
 
 
-async def test_what_the_store_never_knew_is_adopted_once(
+async def test_an_unknown_volcano_job_is_adopted_once(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     said: dict[str, Any] = {
@@ -334,7 +334,9 @@ async def test_what_the_store_never_knew_is_adopted_once(
 @pytest.mark.parametrize(
     ("phase", "suspended"), [("Aborting", True), ("Aborted", True), ("Completed", False)]
 )
-async def test_one_that_was_aborted_is_suspended(world: World, phase: str, suspended: bool) -> None:
+async def test_an_adopted_aborted_job_is_suspended(
+    world: World, phase: str, suspended: bool
+) -> None:
     world.show(accepted(phase=phase))
     await world.adoption.look_at("j1")
     record = await world.record()
@@ -342,7 +344,7 @@ async def test_one_that_was_aborted_is_suspended(world: World, phase: str, suspe
     assert (record.desired == "suspended", record.stopping) == (suspended, suspended)
 
 
-async def test_what_a_volcano_job_says_of_the_past_is_believed(world: World) -> None:
+async def test_the_history_annotated_on_a_volcano_job_is_used(world: World) -> None:
     job = accepted()
     said = {
         "created": "5.5", "attempt": "3", "retries-used": "2", "evictions": "1",
@@ -359,7 +361,7 @@ async def test_what_a_volcano_job_says_of_the_past_is_believed(world: World) -> 
     assert record.allocated_seconds == 70.5
 
 
-async def test_one_whose_secrets_are_not_known_has_no_service_to_look_for(world: World) -> None:
+async def test_a_job_without_known_secrets_expects_no_service(world: World) -> None:
     world.show(accepted(parameters={"key": {"type": "secret"}}))
     await world.adoption.look_at("j1")
     assert await world.record() is not None
@@ -384,7 +386,7 @@ async def test_one_whose_secrets_are_not_known_has_no_service_to_look_for(world:
         ),
     ],
 )  # fmt: skip
-async def test_what_does_not_say_what_it_is_is_left_alone(
+async def test_an_unidentified_volcano_job_is_left_alone(
     world: World, caplog: pytest.LogCaptureFixture, job: ObservedJob, why: str
 ) -> None:
     world.show(job)
@@ -394,7 +396,7 @@ async def test_what_does_not_say_what_it_is_is_left_alone(
     assert getattr(warned, "why", "").startswith(why)
 
 
-async def test_a_job_of_a_later_version_is_its_owners_and_its_projects(world: World) -> None:
+async def test_a_job_of_a_later_version_keeps_owner_and_project(world: World) -> None:
     world.show(accepted(colour="red", owner={"user": "ada", "project": "p"}))
     await world.adoption.look_at("j1")
     record = await world.record()
@@ -411,9 +413,7 @@ async def test_the_job_of_a_tool_is_adopted_before_the_tool(world: World) -> Non
     assert job.tools == 1
 
 
-async def test_the_tools_that_an_adopted_job_asked_for_are_attached_as_they_are_declared(
-    world: World, tmp_path: Path
-) -> None:
+async def test_declared_tools_of_an_adopted_job_are_attached(world: World, tmp_path: Path) -> None:
     declared = {"board": {"image": "board:1", "port": 6006, "resources": {"cpu": 0.5}}}
     (tmp_path / "tools.json").write_text(json.dumps({"tools": declared}))
     file = str(tmp_path / "tools.json")

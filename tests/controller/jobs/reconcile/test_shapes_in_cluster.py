@@ -135,7 +135,7 @@ def python(*arguments: str) -> dict[str, Any]:
     return {"command": ["python3", "-c", MEET, *arguments]}
 
 
-async def test_four_ranks_read_who_they_are_and_reach_the_others_by_name(world: World) -> None:
+async def test_four_ranks_read_their_rank_and_reach_others_by_name(world: World) -> None:
     (world.folder / "meet").mkdir()
     record = await world.run(
         "meet",
@@ -160,7 +160,7 @@ async def test_four_ranks_read_who_they_are_and_reach_the_others_by_name(world: 
         assert seen["reached"] == [0, 1, 2, 3]
 
 
-async def test_ranks_know_each_others_names_before_any_of_them_is_ready(world: World) -> None:
+async def test_rank_names_resolve_before_any_rank_is_ready(world: World) -> None:
     # No program listens at the endpoint, so no pod becomes ready.
     finds = (
         "other=j-names-job-$((1 - $(cat /etc/ucloud/rank.txt))).j-names; tries=0;"
@@ -176,7 +176,7 @@ async def test_ranks_know_each_others_names_before_any_of_them_is_ready(world: W
     assert (record.state, record.message) == ("SUCCESS", None)
 
 
-async def test_a_numa_topology_is_taken_with_files_and_a_second_task(world: World) -> None:
+async def test_a_numa_topology_is_accepted_with_files_and_a_second_task(world: World) -> None:
     (world.folder / "numa").mkdir()
     record = await world.run(
         "numa",
@@ -190,7 +190,7 @@ async def test_a_numa_topology_is_taken_with_files_and_a_second_task(world: Worl
     assert record.state == "SUCCESS", record.message
 
 
-async def test_each_rank_of_a_single_task_knows_itself(world: World) -> None:
+async def test_each_rank_of_a_single_task_knows_its_rank(world: World) -> None:
     (world.folder / "alone").mkdir()
     record = await world.run(
         "alone", image="python", replicas=2, output="/home/alone",
@@ -200,7 +200,7 @@ async def test_each_rank_of_a_single_task_knows_itself(world: World) -> None:
     assert [world.seen(f"alone/{rank}.json")["files"]["rank.txt"] for rank in (0, 1)] == ["0", "1"]
 
 
-async def test_what_the_clusters_volcano_can_do_is_read_from_its_openapi(world: World) -> None:
+async def test_the_features_of_volcano_are_read_from_its_openapi(world: World) -> None:
     can = read_openapi(await world.kube.openapi(PATH))
     (task,) = (await make_pipeline().plan(make_job())).volcano_job.manifest()["spec"]["tasks"]
     manifest = {"spec": {"networkTopology": {"mode": "hard"}, "tasks": [task]}}
@@ -210,7 +210,7 @@ async def test_what_the_clusters_volcano_can_do_is_read_from_its_openapi(world: 
     ]
 
 
-async def test_two_endpoints_at_one_port_are_no_reason_to_refuse_a_job(world: World) -> None:
+async def test_two_endpoints_at_one_port_are_accepted(world: World) -> None:
     endpoints = {
         "lab": {"kind": "web", "port": 8888},
         "board": {"kind": "web", "port": 8888, "base_path": "/board"},
@@ -230,7 +230,7 @@ async def test_df_shows_the_limit_of_shared_memory(world: World) -> None:
     assert int((world.folder / "shm" / "df.txt").read_text().split()[1]) == 96 * 1024
 
 
-async def test_what_is_missing_fails_the_job_and_is_named_and_nothing_is_made(
+async def test_a_missing_file_fails_the_job_and_is_named(
     world: World,
 ) -> None:
     record = await world.run(
@@ -262,7 +262,7 @@ async def test_a_link_into_another_owners_files_fails_the_job(world: World) -> N
     assert record.message == "/team/mine: leads out of its owner's files"
 
 
-async def test_inputs_are_where_the_command_says_and_read_only_ones_stay_so(world: World) -> None:
+async def test_inputs_are_at_their_paths_and_read_only_ones_immutable(world: World) -> None:
     (world.folder / "out").mkdir()
     (world.folder / "in").mkdir()
     (world.folder / "in" / "a b").write_text("hello")
@@ -288,7 +288,7 @@ async def test_inputs_are_where_the_command_says_and_read_only_ones_stay_so(worl
     assert not (world.sets / "big" / "x").exists()
 
 
-async def test_a_cleaner_that_is_not_placed_keeps_a_folder_for_a_minute(
+async def test_an_unscheduled_cleaner_holds_a_folder_for_a_minute(
     world: World, clock: Clock
 ) -> None:
     job = make_job(
@@ -335,7 +335,7 @@ async def test_a_cleaner_that_is_not_placed_keeps_a_folder_for_a_minute(
 SUM = 'cd "$1"; find . -type f -exec sha256sum {} + | sort > /work/sums; cat /work/sums'
 
 
-async def test_a_staged_set_has_the_same_bytes_and_is_read_only(world: World) -> None:
+async def test_a_staged_data_set_has_the_same_bytes_and_is_read_only(world: World) -> None:
     (world.folder / "copied").mkdir()
     (world.sets / "small" / "deep").mkdir(parents=True)
     parts = {"a": os.urandom(300_000), "deep/b c": b"hello"}
@@ -365,7 +365,7 @@ async def test_a_staged_set_has_the_same_bytes_and_is_read_only(world: World) ->
     assert not (world.sets / "small" / "mine").exists()
 
 
-async def test_a_set_that_is_too_large_or_was_removed_fails_the_job_with_its_name(
+async def test_an_oversize_or_removed_data_set_fails_the_job_with_its_name(
     world: World,
 ) -> None:
     (world.sets / "large").mkdir()
@@ -388,7 +388,7 @@ async def test_a_set_that_is_too_large_or_was_removed_fails_the_job_with_its_nam
     assert not (world.sets / "removed").exists()
 
 
-async def test_writes_to_a_shared_set_are_refused_in_every_rank(world: World) -> None:
+async def test_writes_to_a_shared_data_set_are_refused_in_every_rank(world: World) -> None:
     (world.folder / "all").mkdir()
     (world.folder / "all" / "x").write_text("hello")
     script = 'grep -q hello "$1/x" && ! touch "$1/y" && ! rm "$1/x" && ! echo z > "$1/x"'
@@ -472,7 +472,7 @@ def chain(name: str, *, bits: int) -> list[Job]:
     ]
 
 
-async def test_a_chain_reads_artefacts_one_from_the_other_and_outlives_records(
+async def test_a_chain_passes_artefacts_and_outlives_job_records(
     world: World,
 ) -> None:
     for job in ("train", "small", "tiny"):
@@ -491,7 +491,7 @@ async def test_a_chain_reads_artefacts_one_from_the_other_and_outlives_records(
     assert not (world.folder / "chain" / "train" / "artefacts" / "mine").exists()
 
 
-async def test_a_chain_whose_middle_fails_goes_no_further(world: World) -> None:
+async def test_a_chain_stops_at_a_failed_job(world: World) -> None:
     for job in ("train", "small", "tiny"):
         (world.folder / "broken" / job).mkdir(parents=True)
     await world.parts.submissions.submit(chain("broken", bits=1), "atomic")
@@ -503,7 +503,7 @@ async def test_a_chain_whose_middle_fails_goes_no_further(world: World) -> None:
     assert not any((world.folder / "broken" / "tiny").iterdir())
 
 
-async def test_artefacts_that_nobody_has_made_fail_the_job_that_reads_them(world: World) -> None:
+async def test_missing_artefacts_fail_the_reading_job(world: World) -> None:
     (world.folder / "none").mkdir()
     true = {"image": "busybox", "invocation": {"command": ["true"]}}
     reads = {"model": {"type": "artefacts", "job": "makes-none"}}
@@ -512,7 +512,7 @@ async def test_artefacts_that_nobody_has_made_fail_the_job_that_reads_them(world
     assert (record.reason, record.message) == ("files", "/home/none/artefacts: is not there")
 
 
-async def test_values_reach_a_program_as_they_are(world: World) -> None:
+async def test_parameter_values_reach_a_program_unchanged(world: World) -> None:
     (world.folder / "values").mkdir()
     tricky = "$(HOME) $$ `id` '\"\\ $((1+1))\n;|&"
     program = "import json,os,sys; json.dump([sys.argv[1:], os.environ['A']], open('v.json','w'))"

@@ -38,7 +38,7 @@ class Away(Store):
             yield transaction
 
 
-async def test_a_store_that_is_away_as_a_leader_begins_is_waited_for_and_told_once(
+async def test_a_store_outage_at_the_start_of_a_leader_is_awaited_and_logged_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -95,7 +95,7 @@ async def test_a_store_that_is_away_as_a_leader_begins_is_waited_for_and_told_on
         (100_000, 0.005, 2000, 0.25),
     ],
 )
-def test_a_round_takes_ten_minutes_or_a_share_of_the_time(
+def test_a_resync_is_spread_over_ten_minutes_or_a_share_of_time(
     jobs: int, each: float, round_seconds: float, share: float
 ) -> None:
     took = 20 * each
@@ -104,5 +104,5 @@ def test_a_round_takes_ten_minutes_or_a_share_of_the_time(
     assert took / took_and_rest == pytest.approx(share, rel=0.02)
 
 
-def test_one_that_took_long_is_followed_by_the_next_soon() -> None:
+def test_a_long_resync_is_followed_soon_by_the_next() -> None:
     assert rest_after(60.0, 0.5) == 5.0

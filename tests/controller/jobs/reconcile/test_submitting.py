@@ -113,7 +113,7 @@ def pipeline_of(*more: type[JobPlugin]) -> Pipeline:
     return Pipeline(plugins, instance="test", namespace="jobs")
 
 
-async def test_a_plugin_that_raises_stops_the_submission_before_anything_is_made(
+async def test_a_plugin_that_raises_stops_the_submission_before_any_create(
     store: Store, clock: Clock
 ) -> None:
     cluster = Cluster()
@@ -127,9 +127,7 @@ async def test_a_plugin_that_raises_stops_the_submission_before_anything_is_made
     assert record.message == "the plugin breaks failed in on_create"
 
 
-async def test_what_the_clusters_volcano_lacks_is_refused_when_it_is_known(
-    store: Store, clock: Clock
-) -> None:
+async def test_a_field_unsupported_by_this_volcano_is_refused(store: Store, clock: Clock) -> None:
     cluster, pipeline = Cluster(), pipeline_of()
     pipeline.learn(Capabilities(schema_of("1.11")))
     topology = {"network": {"mode": "hard", "tier": 1}}
@@ -152,7 +150,7 @@ async def test_what_the_clusters_volcano_lacks_is_refused_when_it_is_known(
          "min_success: too many; priority: not found"),
     ],
 )  # fmt: skip
-async def test_what_only_the_cluster_knows_comes_back_with_the_jobs_own_path(
+async def test_a_cluster_refusal_is_reported_with_the_jobs_own_path(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, refusal: Invalid, message: str
 ) -> None:
     async def nothing(*_: Any) -> list[Any]:
@@ -187,7 +185,7 @@ EVICTED = {"cause": "evicted"}
         (503, "later", 11, "preparing", KubeError),
     ],
 )  # fmt: skip
-async def test_a_refusal_that_passes_ends_no_job_and_says_why(
+async def test_a_temporary_refusal_does_not_end_a_job_and_states_its_reason(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch,
     status: int, message: str, waited: float, reason: str, raised: type[Exception],
 ) -> None:  # fmt: skip
@@ -217,7 +215,7 @@ async def test_a_refusal_that_passes_ends_no_job_and_says_why(
         ("exceeded quota: q, requested: count/jobs.batch.volcano.sh=1", 0),
     ],
 )
-async def test_a_missing_right_has_what_gives_it_made_again(
+async def test_a_missing_right_recreates_its_role_binding(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, message: str, expired: int
 ) -> None:
     async def nothing(*_: Any) -> list[Any]:
@@ -236,7 +234,7 @@ async def test_a_missing_right_has_what_gives_it_made_again(
     [(413, "Request entity too large: limit is 3145728"),
      (500, "etcdserver: request is too large")],
 )  # fmt: skip
-async def test_what_is_too_large_ends_the_job(
+async def test_an_oversize_volcano_job_ends_the_job(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, status: int, message: str
 ) -> None:
     async def nothing(*_: Any) -> list[Any]:
@@ -272,7 +270,7 @@ class Named(Cluster):
     ],
     ids=["submitted", "elsewhere", "other-task", "first", "second", "pods-left", "gone"],
 )  # fmt: skip
-async def test_a_job_waits_for_another_one_whose_pods_have_its_pods_names(
+async def test_a_job_waits_for_pods_of_another_job_with_the_same_names(
     store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch,
     values: dict[str, Any], has_pods: tuple[str, ...], waits: bool,
 ) -> None:  # fmt: skip

@@ -54,7 +54,7 @@ async def until_timed(world: World, job_id: str, event: str) -> Timer:
     return await eventually(look, seconds=40, what="nothing was timed")
 
 
-async def test_a_delayed_restart_is_an_attempt_when_its_time_has_come(world: World) -> None:
+async def test_a_delayed_restart_becomes_an_attempt_when_due(world: World) -> None:
     policies = after(3, "RestartJob", event="PodFailed")
     await world.submit("later", invocation=FAILS, policies=policies, max_retry=1)
     await world.parts.drive("later", lambda record: record.uid is not None)
@@ -77,7 +77,7 @@ async def test_a_delayed_restart_is_an_attempt_when_its_time_has_come(world: Wor
     assert await timers(world, "later") == {}
 
 
-async def test_a_delayed_end_is_ordered_from_volcano(world: World) -> None:
+async def test_a_delayed_end_is_sent_to_volcano_as_command(world: World) -> None:
     # In parallel: each takes the policy's two seconds and Volcano's lags.
     await asyncio.gather(
         is_ordered(world, "AbortJob", "FAILURE", "stopped"),
@@ -101,7 +101,7 @@ async def is_ordered(world: World, action: str, state: str, reason: str) -> None
     assert "Running" not in found
 
 
-async def test_what_an_older_version_gave_to_volcano_is_timed_by_volcano_alone(
+async def test_a_policy_that_an_older_version_gave_to_volcano_is_timed_by_volcano_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none(of_tasks: Sequence[Sequence[Rule]], of_job: Sequence[Rule]) -> tuple[list[Rule], ...]:
@@ -125,7 +125,7 @@ async def test_what_an_older_version_gave_to_volcano_is_timed_by_volcano_alone(
     world.cluster.set_lags(chosen_lags(world.cluster.seed))
 
 
-async def test_a_pod_that_waits_too_long_has_the_job_aborted_once(world: World) -> None:
+async def test_a_pod_pending_too_long_aborts_the_job_once(world: World) -> None:
     policies = after(2, "AbortJob", event="PodPending")
     await world.submit("pending", image="nobody-has-it", policies=policies)
     record = await world.parts.drive_to_the_end("pending")
@@ -135,7 +135,7 @@ async def test_a_pod_that_waits_too_long_has_the_job_aborted_once(world: World) 
     assert len(runs) == 1
 
 
-async def test_a_pod_that_waits_too_long_uses_the_jobs_retries_up(world: World) -> None:
+async def test_a_pod_pending_too_long_exhausts_the_retries(world: World) -> None:
     policies = after(1, "RestartJob", event="PodPending")
     await world.submit("waits", image="nobody-has-it", policies=policies, max_retry=1)
     record = await world.parts.drive_to_the_end("waits")
@@ -145,7 +145,7 @@ async def test_a_pod_that_waits_too_long_uses_the_jobs_retries_up(world: World) 
     assert record.message == text
 
 
-async def test_the_return_of_a_ranks_pod_cancels_what_waits_for_it(world: World) -> None:
+async def test_a_replaced_pod_of_a_rank_cancels_its_timer(world: World) -> None:
     policies = [*after(600, "AbortJob", event="PodEvicted"),
                 *after(600, "TerminateJob", event="PodPending")]  # fmt: skip
     await world.submit("returns", policies=policies)
@@ -171,7 +171,7 @@ async def test_the_return_of_a_ranks_pod_cancels_what_waits_for_it(world: World)
     await world.end("returns")
 
 
-async def test_what_was_due_while_nobody_led_is_done_by_whoever_leads_next(world: World) -> None:
+async def test_a_policy_due_without_leader_is_applied_by_the_next_leader(world: World) -> None:
     policies = after(2, "RestartJob", event="PodFailed")
     tasks = [{"name": "fails", "invocation": FAILS}, {"name": "lives", "invocation": SLEEPS}]
     await world.submit("absent", tasks=tasks, policies=policies)
@@ -185,7 +185,7 @@ async def test_what_was_due_while_nobody_led_is_done_by_whoever_leads_next(world
     await world.end("absent")
 
 
-async def test_the_reconciler_looks_again_when_the_first_of_them_is_due(world: World) -> None:
+async def test_the_job_is_requeued_for_the_earliest_timer(world: World) -> None:
     policies = after(100, "AbortJob", event="PodPending")
     await world.parts.submit(make_job(id="again", image="nobody-has-it", policies=policies))
     await until_timed(world, "again", "PodPending")
@@ -199,7 +199,7 @@ async def test_the_reconciler_looks_again_when_the_first_of_them_is_due(world: W
     await world.end("again")
 
 
-async def test_a_task_that_has_completed_completes_the_job_after_a_while(world: World) -> None:
+async def test_a_completed_task_completes_the_job_after_its_timeout(world: World) -> None:
     done = {"command": ["sh", "-c", "sleep 1"]}
     await world.submit(
         "task-done",
@@ -226,7 +226,7 @@ async def test_a_job_whose_only_task_completes_does_not_wait_for_its_policy(worl
     assert await timers(world, "all-done") == {}
 
 
-async def test_a_job_of_which_a_part_cannot_be_placed_is_aborted_after_a_while(
+async def test_a_partly_unschedulable_job_is_aborted_after_its_timeout(
     world: World,
 ) -> None:
     (node,) = await world.admin.list(NODES)

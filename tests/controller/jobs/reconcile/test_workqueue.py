@@ -26,20 +26,20 @@ async def nothing_to_take(queue: WorkQueue) -> bool:
     return False
 
 
-async def test_a_key_that_is_added_twice_is_handed_out_once(queue: WorkQueue) -> None:
+async def test_a_key_added_twice_is_delivered_once(queue: WorkQueue) -> None:
     queue.enqueue("a", "asked")
     queue.enqueue("a", "asked")
     assert await queue.take() == "a"
     assert await nothing_to_take(queue)
 
 
-async def test_keys_are_handed_out_in_the_order_they_came(queue: WorkQueue) -> None:
+async def test_keys_are_delivered_in_order(queue: WorkQueue) -> None:
     for key in "bca":
         queue.enqueue(key, "asked")
     assert [await queue.take() for _ in range(3)] == ["b", "c", "a"]
 
 
-async def test_a_key_is_never_with_two_workers(queue: WorkQueue) -> None:
+async def test_a_key_is_never_processed_by_two_workers(queue: WorkQueue) -> None:
     queue.enqueue("a", "asked")
     await queue.take()
     queue.enqueue("a", "asked")
@@ -48,7 +48,7 @@ async def test_a_key_is_never_with_two_workers(queue: WorkQueue) -> None:
     assert await queue.take() == "a"
 
 
-async def test_a_change_while_it_is_worked_on_is_not_missed(queue: WorkQueue) -> None:
+async def test_a_key_added_during_processing_is_delivered_again(queue: WorkQueue) -> None:
     queue.enqueue("a", "asked")
     await queue.take()
     queue.enqueue("a", "asked")
@@ -59,14 +59,14 @@ async def test_a_change_while_it_is_worked_on_is_not_missed(queue: WorkQueue) ->
     assert await nothing_to_take(queue)
 
 
-async def test_whoever_waits_is_woken(queue: WorkQueue) -> None:
+async def test_a_waiting_worker_is_woken(queue: WorkQueue) -> None:
     taking = asyncio.create_task(queue.take())
     await asyncio.sleep(0)
     queue.enqueue("a", "asked")
     assert await taking == "a"
 
 
-async def test_what_failed_comes_again_later_and_later(queue: WorkQueue, clock: Clock) -> None:
+async def test_a_failed_key_is_requeued_with_backoff(queue: WorkQueue, clock: Clock) -> None:
     queue.enqueue("a", "asked")
     pauses = []
     for _ in range(12):
@@ -79,13 +79,13 @@ async def test_what_failed_comes_again_later_and_later(queue: WorkQueue, clock: 
     assert pauses[-1] == LONGEST_PAUSE_SECONDS
 
 
-async def test_a_server_that_asks_for_time_gets_it(queue: WorkQueue) -> None:
+async def test_retry_after_of_the_server_delays_the_requeue(queue: WorkQueue) -> None:
     queue.enqueue("a", "asked")
     await queue.take()
     assert queue.failed("a", at_least=7.0) == 7.0
 
 
-async def test_after_a_success_the_pauses_begin_anew(queue: WorkQueue, clock: Clock) -> None:
+async def test_a_success_resets_the_backoff(queue: WorkQueue, clock: Clock) -> None:
     queue.enqueue("a", "asked")
     for _ in range(3):
         await queue.take()
@@ -97,7 +97,7 @@ async def test_after_a_success_the_pauses_begin_anew(queue: WorkQueue, clock: Cl
     assert queue.failed("a") == FIRST_PAUSE_SECONDS
 
 
-async def test_a_change_of_what_failed_does_not_become_a_hot_loop(
+async def test_a_change_of_a_failing_key_does_not_bypass_the_backoff(
     queue: WorkQueue, clock: Clock
 ) -> None:
     queue.enqueue("a", "asked")
@@ -109,7 +109,7 @@ async def test_a_change_of_what_failed_does_not_become_a_hot_loop(
     assert await queue.take() == "a"
 
 
-async def test_a_later_look_is_brought_forward_and_not_done_twice(
+async def test_a_scheduled_requeue_is_moved_forward_and_not_duplicated(
     queue: WorkQueue, clock: Clock
 ) -> None:
     queue.enqueue("a", "due", after=10)
@@ -122,7 +122,7 @@ async def test_a_later_look_is_brought_forward_and_not_done_twice(
     assert await nothing_to_take(queue)
 
 
-async def test_one_that_is_worked_on_when_it_is_due_comes_afterwards(
+async def test_a_key_due_during_processing_is_delivered_afterwards(
     queue: WorkQueue, clock: Clock
 ) -> None:
     queue.enqueue("a", "asked")
@@ -134,7 +134,7 @@ async def test_one_that_is_worked_on_when_it_is_due_comes_afterwards(
     assert await queue.take() == "a"
 
 
-async def test_what_changes_overtakes_what_is_in_the_background(queue: WorkQueue) -> None:
+async def test_changed_keys_overtake_background_keys(queue: WorkQueue) -> None:
     for key in "abc":
         queue.enqueue(key, "resync")
     queue.enqueue("c", "cluster")
@@ -144,7 +144,7 @@ async def test_what_changes_overtakes_what_is_in_the_background(queue: WorkQueue
     assert await nothing_to_take(queue)
 
 
-async def test_the_background_is_not_starved(queue: WorkQueue) -> None:
+async def test_background_keys_are_not_starved(queue: WorkQueue) -> None:
     queue.enqueue("patient", "resync")
     for _ in range(BACKGROUND_TURN):
         queue.enqueue("busy", "cluster")
@@ -155,7 +155,7 @@ async def test_the_background_is_not_starved(queue: WorkQueue) -> None:
     pytest.fail("it was not taken")
 
 
-async def test_the_background_is_done_when_it_is_empty_and_no_key_is_worked_on_twice(
+async def test_a_background_pass_ends_when_empty_without_duplicates(
     queue: WorkQueue, clock: Clock
 ) -> None:
     queue.enqueue("a", "cluster")
@@ -175,7 +175,7 @@ async def test_the_background_is_done_when_it_is_empty_and_no_key_is_worked_on_t
     assert await queue.take() == "b"
 
 
-async def test_a_key_that_is_due_far_ahead_is_kept_once_however_often_it_changes(
+async def test_a_far_scheduled_key_is_kept_once_over_many_changes(
     queue: WorkQueue, clock: Clock
 ) -> None:
     for _ in range(2000):

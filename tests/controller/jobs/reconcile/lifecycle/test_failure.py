@@ -55,7 +55,7 @@ def test_a_failure_is_explained_by_the_pod_that_failed(pod: object, reason: str,
         (gone("a", exit_code=0), "failed", None),
     ],
 )  # fmt: skip
-def test_why_it_failed_is_known_also_where_volcano_has_deleted_the_pods(
+def test_a_failure_is_explained_after_volcano_deleted_the_pods(
     runs: dict[str, PodRecord], reason: str, message: str | None
 ) -> None:
     step = confirmed(decide(make_seen(RUNS, make_observed("Failed"), runs=runs)))
@@ -64,7 +64,7 @@ def test_why_it_failed_is_known_also_where_volcano_has_deleted_the_pods(
     assert message in (None, step.message)
 
 
-def test_a_failure_that_no_pod_explains_yet_is_no_end() -> None:
+def test_a_failure_is_not_concluded_before_a_pod_explains_it() -> None:
     seen = make_seen(RUNS, make_observed("Failed"), make_pod())
     assert decide(seen) == Wait()
     aged = replace(RUNS, kept='{"first-start": "2.0"}')
@@ -82,7 +82,7 @@ def test_a_failure_that_no_pod_explains_yet_is_no_end() -> None:
     assert step == SetOutcome(State.FAILURE, "exit_code", "job 0 ended with exit code 4")
 
 
-def test_a_failure_without_a_word_of_its_own_that_a_pod_explains_is_an_end() -> None:
+def test_a_failure_without_message_is_concluded_by_a_pods_reason() -> None:
     text = "job 0 failed on its node: OutOfcpu: no room"
     full = make_pod(phase="Failed", running=False, reason="OutOfcpu", message="no room")
     step = decide(make_seen(RUNS, make_observed("Failed"), full))
@@ -98,7 +98,7 @@ def refused(cause: str, **fields: Any) -> Step:
     return decide(make_seen(record, make_observed("Terminated")))
 
 
-def test_a_job_whose_pods_volcano_could_not_make_waits_for_room_in_another_attempt() -> None:
+def test_a_job_whose_pods_exceed_a_quota_waits_in_another_attempt() -> None:
     # Volcano terminates the job after fifteen tries, about three minutes, whoever uses the quota.
     again = StartNextAttempt("forbidden", "exceeded quota")
     assert refused("quota") == again
@@ -111,7 +111,7 @@ def test_a_job_whose_pods_volcano_could_not_make_waits_for_room_in_another_attem
         assert step.reason == "stopped"
 
 
-def test_a_job_whose_pods_are_refused_for_good_fails_and_says_why() -> None:
+def test_a_job_whose_pods_are_finally_refused_fails_with_the_reason() -> None:
     for_good = map(refused, ("pod_security", "limit_range", "admission"))
     assert isinstance(refused("quota", attempt=499), StartNextAttempt)
     for step in (*for_good, refused("quota", attempt=500)):
@@ -127,7 +127,7 @@ def test_a_job_whose_pods_are_refused_for_good_fails_and_says_why() -> None:
                  ended=Ended(exit_code=137, signal=9, reason="Error", finished_at=3.0)),
     ],
 )  # fmt: skip
-def test_what_the_cluster_took_away_is_submitted_again_as_often_as_allowed(
+def test_an_evicted_job_is_resubmitted_up_to_the_limit(
     pod: ObservedPod,
 ) -> None:
     # Other ranks fail because this one is missing; they are not the cause.
@@ -143,7 +143,7 @@ def test_what_the_cluster_took_away_is_submitted_again_as_often_as_allowed(
     assert (step.outcome, step.reason) == (State.FAILURE, "evicted")
 
 
-def test_what_exceeds_its_own_limit_of_storage_is_not_submitted_again() -> None:
+def test_a_job_evicted_for_its_storage_limit_is_not_resubmitted() -> None:
     pod = make_pod(phase="Failed", running=False, reason="StorageLimit", message="too much")
     step = decide(make_seen(RUNS, make_observed("Failed"), pod, evictions_allowed=3))
     assert isinstance(step, SetOutcome)
@@ -154,7 +154,7 @@ def test_what_exceeds_its_own_limit_of_storage_is_not_submitted_again() -> None:
 
 
 @pytest.mark.parametrize("why", ["Evicted", "PreemptionByScheduler", "EvictionByEvictionAPI"])
-def test_an_evicted_pod_that_volcano_has_deleted_is_made_good_for(why: str) -> None:
+def test_an_eviction_is_compensated_after_volcano_deleted_the_pod(why: str) -> None:
     seen = make_seen(RUNS, make_observed("Failed"), runs=gone("a", reason=why))
     step = decide(replace(seen, evictions_allowed=1))
     assert isinstance(step, StartNextAttempt)
@@ -166,7 +166,7 @@ FULL: dict[str, Any] = {
 }  # fmt: skip
 
 
-def test_a_pod_that_a_kubelet_does_not_take_is_made_good_for() -> None:
+def test_a_pod_rejected_by_a_kubelet_is_compensated() -> None:
     full = make_pod(phase="Failed", running=False, started_at=None, reason="OutOfcpu")
     runs = gone("a", **FULL)
     for seen in (make_seen(RUNS, make_observed("Failed"), full),
@@ -181,7 +181,7 @@ def test_a_pod_that_a_kubelet_does_not_take_is_made_good_for() -> None:
         assert step.reason == "failed"
 
 
-def test_a_restart_of_a_pod_that_a_kubelet_did_not_take_is_no_retry() -> None:
+def test_a_restart_after_a_kubelet_rejection_uses_no_retry() -> None:
     full, *others = (*gone("a", **FULL).values(), *gone("b", 1).values())
     assert used_retries(2, [full, *others], None) == 1
     # The restart of a pod that ran, timed out or lacked its files is a retry.
@@ -190,7 +190,7 @@ def test_a_restart_of_a_pod_that_a_kubelet_did_not_take_is_no_retry() -> None:
         assert used_retries(1, gone("a", **{**FULL, **fields}).values(), None) == 1
 
 
-def test_retries_that_went_to_evictions_are_given_back() -> None:
+def test_retries_used_by_evictions_are_restored() -> None:
     evicted = gone("a", reason="Evicted", exit_code=137, seen_at=3.0)
     failed = gone("b", exit_code=7, seen_at=6.0)
     exhausted = make_observed("Failed", retries=2, max_retry=2)
@@ -209,7 +209,7 @@ def test_retries_that_went_to_evictions_are_given_back() -> None:
 @pytest.mark.parametrize(
     ("phase", "action"), [("Aborted", "AbortJob"), ("Terminated", "TerminateJob")]
 )
-def test_one_that_volcano_stopped_by_a_policy_says_by_which(phase: str, action: str) -> None:
+def test_a_job_stopped_by_a_policy_names_the_policy(phase: str, action: str) -> None:
     why = "job 0 ended with exit code 7"
     step = step_of(job(on(action)), ran(), phase=phase)
     assert isinstance(step, SetOutcome)
@@ -229,7 +229,7 @@ def test_one_that_volcano_stopped_by_a_policy_says_by_which(phase: str, action: 
 @pytest.mark.parametrize(
     "fields", [{"stopping": True}, {"ordered": "AbortJob", "ordered_why": "so"}]
 )
-def test_no_policy_follows_what_we_had_done(fields: dict[str, Any]) -> None:
+def test_no_policy_applies_to_an_end_ordered_by_the_controller(fields: dict[str, Any]) -> None:
     step = after_pods(step_of(job(on("RestartJob"), **fields), ran()))
     assert isinstance(step, SetOutcome)
     failed = "job 0 ended with exit code 7"
@@ -241,7 +241,7 @@ def test_no_policy_follows_what_we_had_done(fields: dict[str, Any]) -> None:
     ("action", "outcome", "reason"),
     [("AbortJob", State.FAILURE, "stopped"), ("CompleteJob", State.SUCCESS, "completed")],
 )
-def test_an_end_that_a_policy_wants_says_so(action: str, outcome: Any, reason: str) -> None:
+def test_an_end_by_policy_states_the_policy(action: str, outcome: Any, reason: str) -> None:
     step = after_pods(step_of(job(on(action)), ran()))
     assert isinstance(step, SetOutcome)
     text = f"job 0 ended with exit code 7: {action}, as its policy says"
@@ -249,7 +249,7 @@ def test_an_end_that_a_policy_wants_says_so(action: str, outcome: Any, reason: s
     assert (step.details or {})["cause"]
 
 
-def test_another_attempt_says_why() -> None:
+def test_another_attempt_states_its_reason() -> None:
     step = after_pods(step_of(job(on("RestartTask")), ran()))
     assert isinstance(step, StartNextAttempt)
     assert step.message == (
@@ -273,7 +273,7 @@ def test_another_attempt_says_why() -> None:
     )
 
 
-def test_where_nothing_says_what_applied_nothing_is_started_again() -> None:
+def test_without_a_known_policy_nothing_is_restarted() -> None:
     step = after_pods(step_of(job(on("RestartJob"))))
     assert isinstance(step, SetOutcome)
     assert step.message == (

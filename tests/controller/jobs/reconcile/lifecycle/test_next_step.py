@@ -37,11 +37,11 @@ from tests.controller.jobs.reconcile.lifecycle.records import ACCEPTED, KEPT, RU
 from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
 
 
-def test_what_was_accepted_is_submitted() -> None:
+def test_an_accepted_job_is_submitted() -> None:
     assert decide(make_seen(ACCEPTED)) == Submit()
 
 
-def test_a_volcano_job_whose_making_was_never_answered_is_found_by_submitting() -> None:
+def test_a_create_without_response_is_resolved_by_submitting_again() -> None:
     assert decide(make_seen(ACCEPTED, make_observed("Pending"))) == Submit()
 
 
@@ -55,7 +55,7 @@ def test_a_volcano_job_whose_making_was_never_answered_is_found_by_submitting() 
         ("2", {}, Submit()),
     ],
 )
-def test_what_an_earlier_leader_makes_late_of_an_earlier_attempt_is_removed(
+def test_a_late_volcano_job_of_an_earlier_attempt_is_removed(
     attempt: str, fields: dict[str, Any], step: Step
 ) -> None:
     record = replace(ACCEPTED, attempt=2, removed_uid=fields.get("removed_uid"))
@@ -104,7 +104,7 @@ def test_what_an_earlier_leader_makes_late_of_an_earlier_attempt_is_removed(
         ),
     ],
 )
-def test_a_job_waits_for_those_that_it_follows_and_fails_with_them(
+def test_a_job_waits_for_its_predecessors_and_fails_with_them(
     predecessors: list[tuple[str, str | None, str | None]], step: Step
 ) -> None:
     those = tuple(Predecessor(*one) for one in predecessors)
@@ -117,14 +117,14 @@ def test_a_job_waits_for_those_that_it_follows_and_fails_with_them(
     )
 
 
-def test_a_job_that_waits_for_others_can_be_suspended_meanwhile() -> None:
+def test_a_job_waiting_for_predecessors_can_be_suspended() -> None:
     suspended = replace(ACCEPTED, desired="suspended")
     those = (Predecessor("a", "RUNNING", None),)
     step = decide(make_seen(suspended, predecessors=those))
     assert step == UpdateStatus(JobEvent.SUSPENDED, "asked", "suspended as asked")
 
 
-def test_a_job_that_is_not_submitted_yet_waits_where_it_is() -> None:
+def test_an_unsubmitted_job_stays_in_its_state() -> None:
     waiting = replace(ACCEPTED, desired="suspended")
     assert decide(make_seen(waiting)) == UpdateStatus(
         JobEvent.SUSPENDED, "asked", "suspended as asked"
@@ -133,7 +133,7 @@ def test_a_job_that_is_not_submitted_yet_waits_where_it_is() -> None:
     assert decide(make_seen(waiting, make_observed("Pending"))) == Submit()
 
 
-def test_nothing_is_submitted_while_submission_is_held() -> None:
+def test_no_job_is_submitted_while_submission_is_held() -> None:
     step = decide(make_seen(ACCEPTED, submission_hold="the disks are full"))
     assert step == UpdateStatus(JobEvent.WAITS, "paused", "the disks are full")
     told = replace(ACCEPTED, reason="paused", message="the disks are full")
@@ -141,7 +141,7 @@ def test_nothing_is_submitted_while_submission_is_held() -> None:
     assert decide(make_seen(told)) == Submit()
 
 
-def test_pods_are_written_down_before_anything_else_is_done() -> None:
+def test_pods_are_recorded_before_any_other_step() -> None:
     pod = make_pod()
     assert decide(make_seen(RUNS, make_observed("Failed"), pod, runs={})) == RecordPods()
     gone = make_seen(RUNS, make_observed(), departed=(pod,), runs={})
@@ -160,7 +160,7 @@ def test_pods_are_written_down_before_anything_else_is_done() -> None:
         {"uid": "of the first", "desired": "ended", "state": "CANCELING"},
     ],
 )
-def test_an_attempt_that_is_later_than_the_stores_is_gone_on_with(fields: dict[str, Any]) -> None:
+def test_a_later_attempt_than_the_stored_one_is_adopted(fields: dict[str, Any]) -> None:
     record = make_record(attempt=1, **fields)
     later = make_observed(annotations={ATTEMPT_ANNOTATION: "2"})
     assert decide(make_seen(record, later)) == AdoptNewerAttempt()
@@ -175,7 +175,7 @@ def test_an_attempt_that_is_later_than_the_stores_is_gone_on_with(fields: dict[s
 WHY = "this version cannot read it"
 
 
-def test_a_job_that_this_version_cannot_read_is_parked_and_said_to_be() -> None:
+def test_a_job_unreadable_by_this_version_is_parked_and_reported() -> None:
     assert decide(make_seen(ACCEPTED, parked=WHY)) == Park(WHY)
     parked = replace(ACCEPTED, parked=WHY)
     assert decide(make_seen(parked)) == Park(None)
@@ -190,7 +190,7 @@ def test_a_job_that_this_version_cannot_read_is_parked_and_said_to_be() -> None:
     assert isinstance(decide(make_seen(ended, parked=WHY)), SetOutcome)
 
 
-def test_a_parked_job_is_followed_and_nothing_is_made_for_it() -> None:
+def test_a_parked_job_is_observed_and_nothing_is_created() -> None:
     starts = decide(make_seen(replace(SUBMITTED, parked=WHY), make_observed(), parked=WHY))
     assert starts == UpdateStatus(JobEvent.STARTED, None, None)
     runs = replace(KEPT, parked=WHY)
@@ -198,19 +198,19 @@ def test_a_parked_job_is_followed_and_nothing_is_made_for_it() -> None:
         assert decide(make_seen(runs, make_observed(), parked=WHY, **fields)) == Wait()
 
 
-def test_tools_are_run_where_there_is_nothing_else_to_do() -> None:
+def test_tools_run_only_if_no_other_step_is_due() -> None:
     due = cast(DueRun, SimpleNamespace()), cast(DueRun, SimpleNamespace())
     assert decide(make_seen(KEPT, make_observed(), due_tools=due)) == StartTool(due[0])
     waits = decide(make_seen(KEPT, make_observed(), started=False, due_tools=due))
     assert waits == RunHooks("start")
 
 
-def test_a_run_that_nobody_wants_ends_as_is_said() -> None:
+def test_an_unwanted_tool_run_ends_with_its_reason() -> None:
     how = RequestedEnd("SUCCESS", "closed", "its pod has gone")
     assert decide(make_seen(KEPT, make_observed(), unwanted=how)) == EndTool(how)
 
 
-def test_asking_to_end_a_job_concludes_it_whatever_it_does() -> None:
+def test_a_requested_end_concludes_a_job_in_any_state() -> None:
     asked = make_record(uid=UID, state="CANCELING", desired="ended")
     for phase in PROGRESS:
         step = decide(make_seen(asked, make_observed(phase)))
@@ -221,15 +221,13 @@ def test_asking_to_end_a_job_concludes_it_whatever_it_does() -> None:
 @pytest.mark.parametrize(
     ("state", "reason"), [("EXPIRED", "expired"), ("FAILURE", "out_of_funds"), ("SUCCESS", "asked")]
 )
-def test_a_job_that_is_ended_on_purpose_is_told_as_who_ended_it_said(
-    state: str, reason: str
-) -> None:
+def test_a_requested_end_reports_the_callers_message(state: str, reason: str) -> None:
     ended = replace(RUNS, desired="ended", end_state=state, end_reason=reason, end_message="so")
     step = decide(make_seen(ended, make_observed()))
     assert step == SetOutcome(State(state), reason, "so")  # type: ignore[arg-type]  # one of three
 
 
-def test_one_that_is_ended_without_a_word_was_ended_as_asked() -> None:
+def test_a_requested_end_without_message_has_the_default_text() -> None:
     asked = replace(KEPT, desired="ended", state="CANCELING")
     expected = SetOutcome(State.SUCCESS, "asked", "ended as asked")
     assert decide(make_seen(asked)) == expected
@@ -240,7 +238,7 @@ def test_one_that_is_ended_without_a_word_was_ended_as_asked() -> None:
     assert decide(make_seen(said)) == end
 
 
-def test_a_job_that_was_never_submitted_can_end() -> None:
+def test_an_unsubmitted_job_can_end() -> None:
     asked = make_record(desired="ended", state="CANCELING")
     assert isinstance(decide(make_seen(asked)), SetOutcome)
     ending = make_record(desired="ended", state="CANCELING", outcome="SUCCESS")

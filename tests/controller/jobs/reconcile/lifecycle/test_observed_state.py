@@ -25,7 +25,7 @@ from tests.controller.samples import make_observed, make_seen
         (None, True, False),
     ],
 )
-def test_a_job_is_not_observed_anew_where_all_that_matters_is_known(
+def test_a_job_is_not_observed_again_if_nothing_relevant_changed(
     record: JobRecord | None, knows_hooks: bool, goes_on: bool
 ) -> None:
     last = make_observed("Failed")
@@ -36,7 +36,7 @@ def test_a_job_is_not_observed_anew_where_all_that_matters_is_known(
         assert after == replace(seen, record=record, last=last if record.outcome is None else None)
 
 
-def test_hooks_matter_while_a_job_runs_and_once_its_end_is_decided() -> None:
+def test_hooks_are_relevant_while_a_job_runs_and_after_its_end_is_decided() -> None:
     assert not hooks_matter(SUBMITTED)
     assert hooks_matter(KEPT)
     assert hooks_matter(replace(SUBMITTED, outcome="FAILURE"))

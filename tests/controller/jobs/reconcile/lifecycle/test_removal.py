@@ -29,7 +29,7 @@ from tests.controller.samples import (
 )
 
 
-def test_a_job_that_is_to_end_is_completed_removed_cleaned_and_finished_in_this_order() -> None:
+def test_an_ending_job_runs_complete_remove_cleanup_and_finish_in_order() -> None:
     ending = make_record(
         uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS", reason="asked"
     )
@@ -49,7 +49,7 @@ def test_a_job_that_is_to_end_is_completed_removed_cleaned_and_finished_in_this_
     assert decide(make_seen(ending, completed=True, cleaned=True)) == Finish()
 
 
-def test_hooks_that_wait_hold_up_their_own_step_alone() -> None:
+def test_pending_hooks_delay_only_their_own_step() -> None:
     complete, cleanup = frozenset({"complete"}), frozenset({"cleanup"})
     assert decide(
         make_seen(KEPT, make_observed(), started=False, paused_hooks=frozenset({"start"}))
@@ -68,7 +68,7 @@ def test_hooks_that_wait_hold_up_their_own_step_alone() -> None:
     assert decide(make_seen(later, completed=True, cleaned=True)) == Wait()
 
 
-def test_no_pod_is_deleted_while_its_volcano_job_may_live() -> None:
+def test_no_pod_is_deleted_while_its_volcano_job_may_exist() -> None:
     ending = make_record(uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS")
     # Absent from the cache is not gone: pod events may precede that of their VolcanoJob.
     assert decide(make_seen(ending, None, make_pod(), completed=True)) == DeleteVolcanoJob(UID)
@@ -85,7 +85,7 @@ def test_no_pod_is_deleted_while_its_volcano_job_may_live() -> None:
     assert decide(make_seen(ending, going, make_pod(), completed=True)) == DeleteVolcanoJob(UID)
 
 
-def test_a_pod_that_volcano_makes_late_is_deleted_whatever_the_job_does() -> None:
+def test_a_late_pod_of_volcano_is_deleted_in_any_state() -> None:
     late, own = make_pod(owner_uid="the first", uid="late"), make_pod(1)
     known = frozenset({"the first"})
     for record in (RUNS, make_record(attempt=2), replace(RUNS, desired="ended")):
@@ -100,7 +100,7 @@ def test_a_pod_that_volcano_makes_late_is_deleted_whatever_the_job_does() -> Non
     )
 
 
-def test_a_job_that_ended_by_itself_keeps_its_pods_for_a_while() -> None:
+def test_a_finished_job_keeps_its_pods_for_a_while() -> None:
     ended = make_record(uid=UID, state="RUNNING", outcome="SUCCESS", reason="completed")
     job, pod = make_observed("Completed"), make_pod(phase="Succeeded")
     assert decide(make_seen(ended, job, pod, completed=True)) == RunHooks("cleanup")
@@ -108,13 +108,13 @@ def test_a_job_that_ended_by_itself_keeps_its_pods_for_a_while() -> None:
     assert decide(make_seen(final, job, pod, completed=True, cleaned=True)) == Wait()
 
 
-def test_after_its_end_a_job_that_is_deleted_goes_from_the_cluster_at_once() -> None:
+def test_deleting_an_ended_job_removes_its_objects_at_once() -> None:
     final = make_record(uid=UID, state="SUCCESS", outcome="SUCCESS", desired="ended")
     assert decide(make_seen(final, make_observed("Completed"))) == DeleteVolcanoJob(UID)
     assert decide(make_seen(final, make_observed("Completed", uid="of another"))) == Wait()
 
 
-def test_an_aborted_volcano_job_is_removed_since_volcano_never_does() -> None:
+def test_an_aborted_volcano_job_is_removed_by_the_controller() -> None:
     ended = make_record(uid=UID, state="RUNNING", outcome="FAILURE", end_reason="stopped")
     assert decide(make_seen(ended, make_observed("Aborted"), completed=True)) == DeleteVolcanoJob(
         UID
@@ -125,13 +125,13 @@ def test_an_aborted_volcano_job_is_removed_since_volcano_never_does() -> None:
     )
 
 
-def test_a_job_is_over_only_when_its_programs_are() -> None:
+def test_a_job_is_final_only_after_its_containers_ended() -> None:
     ended = make_record(uid=UID, state="RUNNING", outcome="SUCCESS", reason="completed")
     job = make_observed("Completed")
     assert decide(make_seen(ended, job, make_pod(), completed=True)) == Wait()
 
 
-def test_the_next_attempt_begins_when_nothing_of_the_last_one_is_left() -> None:
+def test_the_next_attempt_starts_after_the_last_one_is_removed() -> None:
     renewing = replace(RUNS, renewal="resumed", stopping=True)
     assert decide(make_seen(renewing, make_observed("Aborted"))) == DeleteVolcanoJob(UID)
     assert decide(make_seen(renewing, make_observed(deleting=True))) == Wait()
@@ -144,7 +144,7 @@ def test_the_next_attempt_begins_when_nothing_of_the_last_one_is_left() -> None:
     assert isinstance(decide(make_seen(ended)), SetOutcome)
 
 
-def test_pods_that_were_left_to_nobody_are_waited_for_and_counted_to_the_end() -> None:
+def test_orphaned_pods_are_awaited_and_charged_until_their_end() -> None:
     orphan = make_pod(owner_uid="")
     runs = written_down(RUNS, make_pod())
     ending = replace(RUNS, outcome="FAILURE", end_reason="deleted", removed_uid=UID)
@@ -162,7 +162,7 @@ def test_pods_that_were_left_to_nobody_are_waited_for_and_counted_to_the_end() -
     assert decide(stray) == RunHooks("cleanup")
 
 
-def test_a_pod_that_was_left_on_purpose_goes_only_with_the_job() -> None:
+def test_an_intentionally_kept_pod_is_removed_with_the_job() -> None:
     # As ``kubectl delete --cascade=orphan`` leaves it.
     left = make_pod(owner_uid="")
     runs = make_seen(KEPT, None, make_pod()).runs
@@ -186,7 +186,7 @@ def test_a_pod_that_was_left_on_purpose_holds_the_job_until_its_program_has_ende
     assert decide(replace(ended, record=replace(lost, outcome=None, renewal="evicted"))) == Wait()
 
 
-def test_pods_whose_logs_are_being_read_stay_for_a_while() -> None:
+def test_pods_with_open_log_streams_are_kept_for_a_while() -> None:
     removes = replace(ENDS, desired="ended")
     seen = make_seen(removes, make_observed(), FAILED, completed=True, logs_until=50.0)
     assert decide(replace(seen, now=49.9)) == Wait(50.0)
@@ -194,7 +194,7 @@ def test_pods_whose_logs_are_being_read_stay_for_a_while() -> None:
 
 
 @pytest.mark.parametrize("uid", [None, "an earlier one"])
-def test_a_volcano_job_that_comes_after_the_end_is_removed(uid: str | None) -> None:
+def test_a_volcano_job_created_after_the_end_is_removed(uid: str | None) -> None:
     final = make_record(uid=uid, state="SUCCESS", outcome="SUCCESS", reason="asked")
     late = make_observed(annotations={CREATED_ANNOTATION: repr(final.created_at)})
     assert decide(make_seen(final, late)) == DeleteVolcanoJob(UID)
@@ -223,7 +223,7 @@ FINAL = make_record(uid=UID, state="FAILURE", reason="exit_code", created_at=5.5
         (replace(FINAL, desired="ended"), {"uid": "another", "created": "9"}, False),
     ],
 )
-def test_what_is_there_after_the_end_is_removed_where_it_is_the_jobs(
+def test_objects_of_the_job_found_after_its_end_are_removed(
     record: JobRecord, fields: dict[str, Any], removed: bool
 ) -> None:
     said = {name: value for name, value in fields.items() if name != "created"}
@@ -234,7 +234,7 @@ def test_what_is_there_after_the_end_is_removed_where_it_is_the_jobs(
     )
 
 
-def test_a_pod_that_its_node_has_lost_keeps_no_job_from_its_end() -> None:
+def test_a_pod_of_a_lost_node_does_not_block_the_end() -> None:
     ending = make_record(uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS")
     ending = replace(ending, removed_uid=UID)
     lost, ends = make_pod(deleting=True, lost=True), make_pod(1, deleting=True)

@@ -46,12 +46,12 @@ def step_of(record: JobRecord, *pods: ObservedPod, now: float = DUE_AT) -> Step:
     return decide(seen)
 
 
-def test_a_job_whose_program_has_ended_is_over_after_a_while() -> None:
+def test_a_job_ends_some_time_after_its_main_container() -> None:
     assert step_of(job(), left(), now=DUE_AT - 1) == Wait(DUE_AT)
     assert step_of(job(), left()) == ConfirmPods(SetOutcome(State.SUCCESS, "completed", SAID))
 
 
-def test_a_job_whose_program_failed_fails_as_it_would_have() -> None:
+def test_a_failed_main_container_fails_the_job_despite_sidecars() -> None:
     step = step_of(job(), left(code=7))
     text = f"job 0 ended with exit code 7; {SAID}"
     assert step == ConfirmPods(SetOutcome(State.FAILURE, "exit_code", text))
@@ -65,11 +65,11 @@ def test_a_job_whose_program_failed_fails_as_it_would_have() -> None:
         (left(1, deleting=True),),
     ],
 )
-def test_a_program_that_runs_or_may_begin_is_waited_for(other: tuple[ObservedPod, ...]) -> None:
+def test_a_running_or_startable_container_is_awaited(other: tuple[ObservedPod, ...]) -> None:
     assert step_of(job(replicas=2), left(), *other) == Wait()
 
 
-def test_a_pod_without_other_containers_is_its_kubelets_to_end() -> None:
+def test_a_pod_without_sidecars_is_left_to_its_kubelet() -> None:
     assert step_of(job(), left(others_running=())) == Wait()
 
 
@@ -81,7 +81,7 @@ def test_a_pod_without_other_containers_is_its_kubelets_to_end() -> None:
         ({}, 0, State.SUCCESS),
     ],
 )
-def test_what_counts_is_how_volcano_counts(
+def test_completion_is_counted_as_volcano_does(
     fields: dict[str, Any], code: int, outcome: State
 ) -> None:
     ended = left(1, code, phase="Failed" if code else "Succeeded", others_running=())
@@ -91,7 +91,7 @@ def test_what_counts_is_how_volcano_counts(
     assert step.then.outcome is outcome
 
 
-def test_a_policy_does_not_wait_for_ranks_that_run() -> None:
+def test_a_policy_applies_while_other_ranks_run() -> None:
     record = job(replicas=2, max_retry=1, policies=[{"event": "PodFailed", "action": "RestartJob"}])
     step = step_of(record, left(code=7), make_pod(1))
     assert isinstance(step, ConfirmPods)
@@ -99,7 +99,7 @@ def test_a_policy_does_not_wait_for_ranks_that_run() -> None:
     assert step.then.why == "retried"
 
 
-def test_a_task_that_is_done_completes_the_job_as_its_policy_says() -> None:
+def test_a_completed_task_completes_the_job_by_its_policy() -> None:
     done = {"event": "TaskCompleted", "action": "CompleteJob"}
     record = job(tasks=[{"name": "job", "policies": [done]}, {"name": "worker"}])
     worker = make_pod(0, uid="w", name="j-j1-worker-0", task="worker")
@@ -109,13 +109,13 @@ def test_a_task_that_is_done_completes_the_job_as_its_policy_says() -> None:
     assert step.then.outcome is State.SUCCESS
 
 
-def test_a_job_that_volcano_has_not_started_or_nobody_follows_is_left_alone() -> None:
+def test_an_unstarted_or_unobserved_job_is_left_alone() -> None:
     restarting = decide(make_seen(job(), make_observed("Completing"), left(), now=DUE_AT))
     assert restarting == Wait()
     assert decide(make_seen(job(), make_observed(), left(), now=DUE_AT, pods_stale=True)) == Wait()
 
 
-def test_what_runs_on_goes_with_its_volcano_job() -> None:
+def test_remaining_sidecars_are_removed_with_the_volcano_job() -> None:
     over = make_record(**{**_fields(job()), "outcome": "SUCCESS", "end_reason": "completed"})
     seen = make_seen(over, make_observed(), left(), completed=True, cleaned=True, now=DUE_AT)
     assert decide(seen) == DeleteVolcanoJob(UID)
@@ -132,5 +132,5 @@ def _fields(record: JobRecord) -> dict[str, Any]:
     return {name: getattr(record, name) for name in JobRecord.__slots__}
 
 
-def test_the_sample_is_a_job_that_has_nothing_else_to_do() -> None:
+def test_the_sample_job_has_no_other_step_due() -> None:
     assert decide(make_seen(KEPT, make_observed(), make_pod())) == Wait()

@@ -37,13 +37,13 @@ from tests.controller.samples import (
 )
 
 
-def test_companions_come_before_anything_is_told() -> None:
+def test_companions_are_created_before_any_update() -> None:
     assert (
         decide(make_seen(SUBMITTED, make_observed(), companions_applied=False)) == ApplyCompanions()
     )
 
 
-def test_a_job_that_waits_says_why() -> None:
+def test_a_waiting_job_states_its_reason() -> None:
     assert decide(make_seen(SUBMITTED, make_observed("Pending"))) == UpdateStatus(
         JobEvent.WAITS, "queued", "waiting in the queue"
     )
@@ -61,7 +61,7 @@ def test_a_job_that_waits_says_why() -> None:
         (make_pod(waiting="ErrImagePull", deleting=True), "queued"),
     ],
 )
-def test_why_it_waits_is_read_from_its_own_pods(pod: object, reason: str) -> None:
+def test_the_waiting_reason_is_read_from_own_pods(pod: object, reason: str) -> None:
     step = decide(make_seen(SUBMITTED, make_observed("Pending"), pod))  # type: ignore[arg-type]  # parametrized
     assert isinstance(step, UpdateStatus)
     assert step.reason == reason
@@ -96,7 +96,7 @@ NO_NODE = "0/4 nodes are unavailable: 4 node(s) didn't match Pod's node affinity
          ("queued", "waiting in the queue: full")),
     ],
 )  # fmt: skip
-def test_why_it_waits_is_what_the_cluster_says(
+def test_the_waiting_reason_is_that_of_the_cluster(
     pods: tuple[ObservedPod, ...], kept: dict[str, str] | None, told: tuple[str, str]
 ) -> None:
     found = explain_waiting(make_observed("Pending"), pods, kept)
@@ -131,13 +131,13 @@ NEWS = UpdateStatus(JobEvent.WAITS, "queued", "waiting in the queue: 4 of 9")
         (replace(told_with(1000, "waiting in the queue: 3 of 9"), state="RUNNING"), 1000.0, NEWS),
     ],
 )
-def test_why_a_job_waits_is_not_told_anew_for_every_number(
+def test_a_reason_that_differs_only_in_numbers_is_not_reported_again(
     record: JobRecord, now: float, step: Step
 ) -> None:
     assert decide(make_seen(record, make_observed("Pending"), now=now)) == step
 
 
-def test_what_was_wrong_with_an_image_is_told_on_while_a_kubelet_only_pauses() -> None:
+def test_an_image_error_stays_reported_during_back_off() -> None:
     def pulls(message: str) -> ObservedPod:
         stuck = Stuck(container="job", reason="ImagePullBackOff", message=message, image="nope:1")
         return make_pod(running=False, node="n1", stuck=stuck)
@@ -151,12 +151,12 @@ def test_what_was_wrong_with_an_image_is_told_on_while_a_kubelet_only_pauses() -
     assert decide(make_seen(record, waits, pauses)) == Wait()
 
 
-def test_a_job_that_waits_after_it_has_run_is_not_told_to_have_begun() -> None:
+def test_a_job_that_waits_again_is_not_reported_as_started() -> None:
     waits = replace(SUBMITTED, reason="restarting", message="starting again")
     assert decide(make_seen(waits, make_observed("Restarting", ran=True))) == Wait()
 
 
-def test_a_job_that_runs_is_told_and_then_started() -> None:
+def test_a_running_job_is_reported_before_its_start_hooks() -> None:
     assert decide(make_seen(SUBMITTED, make_observed())) == UpdateStatus(
         JobEvent.STARTED, None, None
     )
@@ -166,7 +166,7 @@ def test_a_job_that_runs_is_told_and_then_started() -> None:
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Aborted", "Terminated"])
 @pytest.mark.parametrize("ran", [True, False])
-def test_one_that_was_over_before_anybody_looked_is_told_to_have_run(phase: str, ran: bool) -> None:
+def test_a_job_that_ended_unobserved_is_reported_as_having_run(phase: str, ran: bool) -> None:
     started = UpdateStatus(JobEvent.STARTED, None, None)
     over = make_observed(phase, ran=ran)
     step = decide(make_seen(SUBMITTED, over))
@@ -182,7 +182,7 @@ def test_one_that_was_over_before_anybody_looked_is_told_to_have_run(phase: str,
     assert isinstance(decide(make_seen(ended, over)), SetOutcome)
 
 
-def test_what_a_lost_store_would_lack_is_kept_once_there_is_nothing_else_to_do() -> None:
+def test_recovery_data_is_annotated_once_no_other_step_is_due() -> None:
     # The pods determine the start only while they are the pods that started.
     restarted = make_pod(started_at=900.0)
     step = decide(make_seen(RUNS, make_observed(), restarted))
@@ -200,7 +200,7 @@ def test_what_a_lost_store_would_lack_is_kept_once_there_is_nothing_else_to_do()
     assert decide(make_seen(replace(extended, spec=given), make_observed(), make_pod())) == Wait()
 
 
-def test_what_people_reach_it_by_is_made_again_after_whatever_else_there_is_to_do() -> None:
+def test_rank_services_are_recreated_after_all_other_steps() -> None:
     observed = make_observed()
     assert decide(make_seen(RUNS, observed, service_missing=True)) == RestoreCompanions()
     # The VolcanoJob was just created and its Service not yet observed; nothing waits for it.
@@ -211,23 +211,23 @@ def test_what_people_reach_it_by_is_made_again_after_whatever_else_there_is_to_d
     )
 
 
-def test_a_job_that_is_started_over_waits_again() -> None:
+def test_a_restarted_job_waits_again() -> None:
     step = decide(make_seen(RUNS, make_observed("Restarting")))
     assert step == UpdateStatus(JobEvent.WAITS, "restarting", "starting again")
 
 
-def test_a_volcano_job_that_is_no_longer_seen_is_looked_for_before_it_is_believed() -> None:
+def test_a_missing_volcano_job_is_confirmed_by_a_read() -> None:
     assert decide(make_seen(RUNS)) == ConfirmGone()
     assert decide(make_seen(RUNS, make_observed(uid="of another"))) == ConfirmGone()
 
 
-def test_a_job_that_somebody_deletes_in_the_cluster_has_failed() -> None:
+def test_a_job_deleted_in_the_cluster_has_failed() -> None:
     step = decide(make_seen(RUNS, make_observed(deleting=True)))
     assert isinstance(step, SetOutcome)
     assert (step.outcome, step.reason) == (State.FAILURE, "deleted")
 
 
-def test_a_volcano_job_that_somebody_deletes_is_told_of() -> None:
+def test_a_deleted_volcano_job_is_reported() -> None:
     step = decide(make_seen(KEPT, make_observed(deleting=True)))
     text = "its VolcanoJob was deleted by somebody else"
     assert step == SetOutcome(State.FAILURE, "deleted", text)
@@ -242,7 +242,7 @@ def test_a_volcano_job_that_somebody_deletes_is_told_of() -> None:
         ("Terminating", State.FAILURE, "lost"),
     ],
 )
-def test_one_that_was_over_before_it_went_ended_as_it_did(
+def test_a_job_that_ended_before_its_deletion_keeps_its_outcome(
     phase: str, outcome: State, reason: str
 ) -> None:
     failed = make_pod(phase="Failed", ended=Ended(exit_code=3, signal=0, reason="Error",
@@ -265,7 +265,7 @@ def test_one_that_was_over_before_it_went_ended_as_it_did(
         ("Terminated", State.FAILURE, "stopped"),
     ],
 )
-def test_how_a_volcano_job_ended_is_how_the_job_ends(
+def test_the_outcome_of_the_volcano_job_is_the_outcome_of_the_job(
     phase: str, outcome: State, reason: str
 ) -> None:
     step = confirmed(decide(make_seen(RUNS, make_observed(phase))))
@@ -274,12 +274,12 @@ def test_how_a_volcano_job_ended_is_how_the_job_ends(
 
 
 @pytest.mark.parametrize("phase", ["Aborting", "Completing", "Terminating"])
-def test_while_a_volcano_job_is_being_ended_nothing_is_done(phase: str) -> None:
+def test_no_step_is_due_while_a_volcano_job_is_terminating(phase: str) -> None:
     assert decide(make_seen(RUNS, make_observed(phase), make_pod())) == Wait()
 
 
 @pytest.mark.parametrize("stopping", [True, False])
-def test_what_we_ordered_is_the_end_unless_it_is_suspended_meanwhile(stopping: bool) -> None:
+def test_an_ordered_abort_is_the_end_unless_suspended_meanwhile(stopping: bool) -> None:
     ordered = job(ordered="TerminateJob", ordered_why="so", stopping=stopping)
     step = step_of(ordered, phase="Aborted")
     end = SetOutcome(State.FAILURE, "stopped", "so: TerminateJob, as its policy says")
@@ -301,14 +301,14 @@ STOPPING = replace(WANTED_STILL, stopping=True, reason="suspending", message="be
 
 
 @pytest.mark.parametrize("phase", ["", "Pending", "Running", "Restarting"])
-def test_a_job_that_is_to_wait_is_stopped_whatever_it_does(phase: str) -> None:
+def test_a_job_to_suspend_is_stopped_in_any_state(phase: str) -> None:
     assert decide(make_seen(WANTED_STILL, make_observed(phase))) == AbortVolcanoJob(UID)
     # Volcano may have lost the command. A half-stopped job would have no retries left.
     half = replace(STOPPING, desired="run")
     assert decide(make_seen(half, make_observed(phase))) == AbortVolcanoJob(UID)
 
 
-def test_it_is_suspended_when_its_pods_are_gone_and_goes_on_as_another_attempt() -> None:
+def test_a_job_is_suspended_once_its_pods_ended_and_resumes_as_another_attempt() -> None:
     aborted = make_observed("Aborted")
     assert decide(make_seen(STOPPING, make_observed("Aborting"), make_pod())) == Wait()
     assert decide(make_seen(STOPPING, aborted, make_pod())) == Wait()

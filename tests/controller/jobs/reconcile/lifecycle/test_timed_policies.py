@@ -20,7 +20,7 @@ from tests.controller.jobs.reconcile.lifecycle.records import FAILED
 from tests.controller.samples import make_observed, make_pod, make_seen
 
 
-def test_a_delayed_policy_waits_is_told_once_and_follows_in_time() -> None:
+def test_a_delayed_policy_is_reported_once_and_applied_in_time() -> None:
     record, failed = job(DELAYED), ran(retry=1)
     text = "job 0 ended with exit code 7; RestartJob follows after a while, as its policy says"
     waits: dict[str, Any] = {"phase": "Failed", "now": 38.9}
@@ -36,7 +36,7 @@ def test_a_delayed_policy_waits_is_told_once_and_follows_in_time() -> None:
                       ConfirmPods)  # fmt: skip
 
 
-def test_a_policy_with_a_timeout_is_timed_as_soon_as_something_triggers_it() -> None:
+def test_a_policy_timeout_starts_with_its_trigger() -> None:
     step = decide(make_seen(job(DELAYED), make_observed(), FAILED, make_pod(1), now=10.0))
     assert isinstance(step, SetTimers)
     assert [one.trigger for one in step.timers] == ["PodFailed/pod-0"]
@@ -50,7 +50,7 @@ def test_a_policy_with_a_timeout_is_timed_as_soon_as_something_triggers_it() -> 
 
 
 @pytest.mark.parametrize(("used", "restarts"), [(1, 0), (0, 1)])
-def test_what_is_due_counts_the_retries_that_both_have_used(used: int, restarts: int) -> None:
+def test_a_due_policy_counts_retries_of_volcano_and_controller(used: int, restarts: int) -> None:
     failed = ran(retry=1)
     for most, again in ((1, False), (2, True)):
         record = job(DELAYED, max_retry=most, retries_used=used)
@@ -61,7 +61,7 @@ def test_what_is_due_counts_the_retries_that_both_have_used(used: int, restarts:
         assert isinstance(then, StartNextAttempt) is again or then is None
 
 
-def test_of_two_policies_that_wait_the_one_that_is_due_first_is_carried_out() -> None:
+def test_of_two_delayed_policies_the_earlier_is_applied() -> None:
     record = job(DELAYED, replicas=2)
     failed = ran(retry=1), ran(1, retry=1)
     other = {"PodFailed/job-1": replace(*timer(record, 41.0).values(), trigger="PodFailed/job-1")}
@@ -73,7 +73,7 @@ def test_of_two_policies_that_wait_the_one_that_is_due_first_is_carried_out() ->
         assert step == ConfirmPods(StartNextAttempt("retried", text))
 
 
-def test_an_order_without_its_reason_is_given_as_well() -> None:
+def test_a_command_without_recorded_reason_is_sent() -> None:
     assert step_of(job(DELAYED, ordered="AbortJob"), phase="Running") == IssueCommand(
         "AbortJob", ""
     )
