@@ -62,7 +62,8 @@ async def test_a_start_page_shows_the_place_in_the_queue_while_it_is_open(
         first, second = (await asked.call("POST", "/v1/sessions", {"items": items}))["items"]
         page = await (await visit()).new_page()
         await page.goto(asked.link(second, "/"))
-        await expect(page.get_by_role("heading", level=1)).to_contain_text("waits for its turn")
+        heading = page.get_by_role("heading", level=1)
+        await expect(heading).to_contain_text("is waiting in the queue")
         place = page.locator("#status")
         await expect(place).to_contain_text("It is number 2 in the queue.", timeout=150_000)
         seen = await status_of(system, second["sid"])
@@ -77,4 +78,4 @@ async def test_a_start_page_shows_the_place_in_the_queue_while_it_is_open(
         await expect(place).to_contain_text("It is number 1 in the queue.", timeout=150_000)
         for name in names:
             await asked.call("DELETE", f"/v1/jobs/{name}")
-        await expect(page.get_by_role("heading", level=1)).to_contain_text("was stopped")
+        await expect(heading).to_contain_text("was stopped")

@@ -78,7 +78,7 @@ TARGETS: Final = (
     Target("shared/routes/route.py", _ROUTES),
     Target("shared/routes/table.py", _ROUTES),
     Target("gateway/core/bus_state.py", ("tests/gateway/core/test_bus_state.py",)),
-    Target("gateway/bus/head_policy.py", (f"{_BUS}what_is_believed.py",)),
+    Target("gateway/bus/head_policy.py", (f"{_BUS}what_is_believed.py", f"{_BUS}holder.py")),
     Target("gateway/bus/holder.py", (f"{_BUS}holder.py", f"{_BUS}repairs.py")),
     Target("gateway/bus/repairer.py", (f"{_BUS}repairs.py", f"{_BUS}loading.py")),
     Target(

@@ -196,6 +196,32 @@ async def test_without_event_times_only_the_gateways_clock_is_used() -> None:
     assert set(h.table.revocations) == {"jti:t"}
 
 
+async def test_the_time_of_an_applied_event_counts_and_not_that_of_one_out_of_order() -> None:
+    leader = await Leader().begin(ONE, revoked={"jti:old": NOW + 10, "jti:t": NOW + DAY})
+    h = await holding(leader)
+    h.wall = NOW + 30 * DAY
+    h.hear(leader.upsert(TWO, at=NOW + 2))
+    h.holder.prune()
+    assert set(h.table.revocations) == {"jti:old", "jti:t"}
+    leader.upsert(THREE)
+    h.hear(leader.upsert(TWO, at=NOW + 12))
+    h.holder.prune()
+    assert set(h.table.revocations) == {"jti:old", "jti:t"}
+
+
+async def test_an_ended_session_is_forgotten_once_no_grant_of_it_can_be_valid() -> None:
+    leader = await Leader(KEY).begin(ONE, TWO)
+    h = await holding(leader, signs=True)
+    h.hear(leader.remove(ONE))
+    h.holder.prune()
+    assert h.holder.policy.has_ended(ONE)
+    h.wall = NOW + 2 * DAY
+    h.hear(leader.beat(at=h.wall))
+    h.holder.prune()
+    h.wall = NOW
+    assert not h.holder.policy.has_ended(ONE)
+
+
 async def test_a_revocation_takes_effect_at_any_sequence_number() -> None:
     leader = await Leader().begin(ONE)
     h = await holding(leader)

@@ -405,6 +405,19 @@ async def test_the_event_loop_is_not_blocked_while_many_sessions_end(
     assert "".join(one[0] for one in happened).strip("t") == "eeteete"
 
 
+async def test_the_replaced_table_is_freed_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    happened: list[str] = []
+    monkeypatch.setattr(repairer, "_FREED_AT_ONCE", 2)
+    async with repairing(None, *(make_sid(number) for number in range(10, 15))) as (one, _):
+        old = one.h.table
+        monkeypatch.setattr(repairer, "asyncio", Turns(happened))
+        one.reader.leader = await Leader(epoch="e2", term=2).begin(TWO)
+        await one.repaired()
+        await until(lambda: len(old) == 0)
+        assert set(one.h.table) == {TWO}
+    assert happened == ["turn"] * 3
+
+
 async def test_an_unsigned_table_ends_no_session() -> None:
     async with repairing(KEY, table=False) as (one, _):
         signed = one.reader.leader
