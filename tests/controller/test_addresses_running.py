@@ -144,7 +144,7 @@ async def heard(address: str) -> bytes | None:
     return None
 
 
-async def test_a_pod_that_got_the_address_of_a_jobs_pod_gets_no_byte_of_its_sessions(
+async def test_a_pod_with_a_reused_address_receives_no_byte_of_old_sessions(
     cluster: EmbeddedCluster,
     admin: Kube,
     redis: Redis,
@@ -214,7 +214,7 @@ async def _is_gone(admin: Kube, pod: Object) -> bool:
 
 
 @pytest.mark.long
-async def test_a_job_that_ran_before_gets_its_addresses_and_they_are_made_again_and_go_with_it(
+async def test_rank_services_are_created_recreated_and_removed_with_a_running_job(
     cluster: EmbeddedCluster,
     admin: Kube,
     redis: Redis,

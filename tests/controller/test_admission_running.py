@@ -86,7 +86,7 @@ def runs(script: str) -> dict[str, Any]:
     return {"invocation": {"command": ["sh", "-c", script]}}
 
 
-async def test_what_webhooks_put_in_take_away_and_deny_ends_or_explains_jobs(
+async def test_changes_and_denials_by_admission_webhooks_are_explained(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
     async with (

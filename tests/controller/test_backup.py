@@ -54,7 +54,7 @@ def command(settings: dict[str, str], *words: str) -> subprocess.CompletedProces
 @pytest.mark.parametrize(
     "kind", ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("postgres"))]
 )
-async def test_what_was_removed_since_the_backup_stays_so(
+async def test_jobs_removed_since_the_backup_stay_removed(
     kind: str, tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = f"sqlite:///{tmp_path}/store.db"
@@ -140,7 +140,7 @@ async def test_what_was_removed_since_the_backup_stays_so(
         await store.close()
 
 
-def test_what_is_no_backup_changes_nothing(tmp_path: Path) -> None:
+def test_a_malformed_backup_changes_nothing(tmp_path: Path) -> None:
     database, file = tmp_path / "store.db", tmp_path / "backup"
     settings = Controller(
         tmp_path / "controller", redis_url="redis://127.0.0.1:1",
@@ -162,7 +162,7 @@ def test_what_is_no_backup_changes_nothing(tmp_path: Path) -> None:
         assert there.execute("SELECT name FROM sqlite_master").fetchall() == [("kept",)]
 
 
-async def test_a_damaged_store_is_told_from_a_damaged_backup(tmp_path: Path) -> None:
+async def test_a_damaged_store_is_distinguished_from_a_damaged_backup(tmp_path: Path) -> None:
     database, file = tmp_path / "store.db", tmp_path / "backup"
     store = Store(f"sqlite:///{database}")
     await store.open()

@@ -78,7 +78,7 @@ def programs_that_note(folder: Path) -> Path:
     return folder
 
 
-async def test_only_ours_is_copied_and_put_back_over_tls(
+async def test_only_fumaroles_tables_are_backed_up_and_restored_over_tls(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     authority = Authority(tmp_path / "authority")

@@ -112,7 +112,7 @@ async def is_charged_well(one: Blinded, cut_at: float, gone_at: float) -> None:
     assert run["ended_at"] >= back_at - ROUNDING_SECONDS, "what ran on is not all charged"
 
 
-async def test_what_went_while_the_api_server_was_away_is_charged_as_the_objects_say(
+async def test_pods_removed_during_an_api_server_outage_are_charged_by_their_status(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
     """The links are reset, stall, or a new controller starts before the server is back."""

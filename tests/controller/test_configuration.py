@@ -80,7 +80,7 @@ def configured(values: dict[str, str]) -> tuple[Configuration, list[str]]:
     return read_configuration(environment), environment.problems
 
 
-def test_settings_are_read_as_their_fields_types(values: dict[str, str]) -> None:
+def test_plugin_settings_are_parsed_by_field_type(values: dict[str, str]) -> None:
     prefix = "FUMAROLE_PLUGIN_ACCOUNTS_"
     configuration, problems = configured(
         values
@@ -120,7 +120,7 @@ def test_settings_are_read_as_their_fields_types(values: dict[str, str]) -> None
         ("TRIES", "98", "FUMAROLE_PLUGIN_ACCOUNTS_* cannot be read: RuntimeError"),
     ],
 )
-def test_a_wrong_setting_is_told_by_its_name(
+def test_an_invalid_plugin_setting_is_named(
     values: dict[str, str], name: str, value: str, problem: str
 ) -> None:
     _, problems = configured(values | {f"FUMAROLE_PLUGIN_ACCOUNTS_{name}": value})
@@ -128,7 +128,7 @@ def test_a_wrong_setting_is_told_by_its_name(
     assert problems[0].startswith(problem)
 
 
-def test_a_misspelt_setting_of_a_plugin_is_found(
+def test_a_misspelt_plugin_setting_is_detected(
     values: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     or_exit(read_configuration, values | {"FUMAROLE_PLUGIN_ACCOUNTS_TRYS": "1"}, prefix=PREFIXES)
@@ -136,7 +136,7 @@ def test_a_misspelt_setting_of_a_plugin_is_found(
     assert "FUMAROLE_PLUGIN_ACCOUNTS_TRYS is no setting; FUMAROLE_PLUGIN_ACCOUNTS_TRIES" in told
 
 
-def test_all_that_is_wrong_with_plugins_is_told_with_all_that_is_wrong_with_settings(
+def test_all_plugin_and_setting_problems_are_reported_together(
     values: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     values |= {
@@ -152,7 +152,7 @@ def test_all_that_is_wrong_with_plugins_is_told_with_all_that_is_wrong_with_sett
     assert "error: the plugin task makes the pods" in told
 
 
-def test_a_limit_for_a_plugin_that_does_not_run_is_told(values: dict[str, str]) -> None:
+def test_a_limit_of_a_disabled_plugin_is_reported(values: dict[str, str]) -> None:
     _, problems = configured(values | {"FUMAROLE_CONTROLLER_HOOK_SECONDS": "30,acounts=5"})
     assert problems == ["FUMAROLE_CONTROLLER_HOOK_SECONDS names plugins that do not run: acounts"]
 
@@ -174,7 +174,7 @@ def test_a_limit_for_a_plugin_that_does_not_run_is_told(values: dict[str, str]) 
         ),
     ],
 )
-def test_a_model_that_cannot_be_is_told(
+def test_an_invalid_settings_model_is_reported(
     values: dict[str, str], tmp_path: Path, old: str, new: str, message: str
 ) -> None:
     text = SOURCE.replace(old, new).replace("settings_model = Settings()", "settings_model = 5")

@@ -51,7 +51,7 @@ def make_reconciler(queue: WorkQueue) -> Reconciler:
     )  # fmt: skip
 
 
-def test_liveness_fails_only_where_jobs_wait_and_nothing_moves(
+def test_liveness_fails_only_if_jobs_wait_without_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     now = [1000.0]

@@ -122,7 +122,7 @@ async def seconds_to_end(world: World, job_id: str, programs: list[psutil.Proces
 
 @pytest.mark.long
 @pytest.mark.timeout(3000)
-async def test_programs_end_in_time_behind_five_hundred_jobs_that_have_ended(
+async def test_programs_end_in_time_behind_five_hundred_ended_jobs(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
     """From cancellation to the program's end: the grace period and two seconds, for 99 of 100."""

@@ -156,7 +156,7 @@ async def until(world: World, query: str, cause: str | None) -> dict[str, Any]:
         raise AssertionError(f"{cause} was not named: {json.dumps(last, indent=1)}") from None
 
 
-async def test_where_nothing_fails_each_step_says_what_it_saw_and_when(world: World) -> None:
+async def test_each_successful_step_reports_what_it_observed_and_when(world: World) -> None:
     told = await until(world, f"sid={world.sids['good']}", None)
     assert told["sentence"] == "No step fails."
     steps = [one["step"] for one in told["findings"]]
@@ -170,7 +170,7 @@ async def test_where_nothing_fails_each_step_says_what_it_saw_and_when(world: Wo
 # Each fault: the wrong token or the injected fault, and the sentence that names it.
 
 
-async def test_a_token_that_opens_nothing_is_named(world: World) -> None:
+async def test_an_unusable_token_is_explained(world: World) -> None:
     now, sid = time.time(), world.sids["good"]
     forged = SIGNERS["ES256"].sign(make_claims(sid=sid))
     reader = BusReader(world.redis, world.keys)
@@ -194,7 +194,7 @@ async def test_a_token_that_opens_nothing_is_named(world: World) -> None:
         assert token not in json.dumps(told)
 
 
-async def test_a_grant_that_was_revoked_is_named(world: World) -> None:
+async def test_a_revoked_grant_is_explained(world: World) -> None:
     token, sid = world.token(sub="eve"), world.sids["good"]
     await world.controller.call("POST", f"/v1/sessions/{sid}/revoke", {"sub": "eve"})
     told = await world.with_token(token)
@@ -204,7 +204,7 @@ async def test_a_grant_that_was_revoked_is_named(world: World) -> None:
     assert (await world.with_token(world.token(sub="bob")))["cause"] is None
 
 
-async def test_a_route_that_is_missing_is_named(world: World) -> None:
+async def test_a_missing_route_is_explained(world: World) -> None:
     sid = world.sids["good"]
     route = await world.redis.hget(world.keys.routes, sid)
     await world.redis.hdel(world.keys.routes, sid)
@@ -216,7 +216,7 @@ async def test_a_route_that_is_missing_is_named(world: World) -> None:
     assert "has no readable route" in told["sentence"]
 
 
-async def test_an_address_that_redis_alone_names_is_not_dialled(world: World) -> None:
+async def test_an_address_known_only_from_redis_is_not_dialled(world: World) -> None:
     sid, dialled = world.sids["good"], asyncio.Event()
     async with await asyncio.start_server(lambda *_: dialled.set(), "127.0.0.1", 0) as server:
         route = await world.redis.hget(world.keys.routes, sid)
@@ -244,7 +244,7 @@ async def test_an_address_that_redis_alone_names_is_not_dialled(world: World) ->
         ({"at": 100.0}, "clock_skew", "The clock of the gateway gateway-1 is"),
     ],
 )
-async def test_a_gateway_that_is_behind_or_whose_clock_is_wrong_is_named(
+async def test_a_lagging_or_skewed_gateway_is_explained(
     world: World, report: dict[str, Any], cause: str, words: str
 ) -> None:
     world.report.update(report)
@@ -267,7 +267,7 @@ async def test_a_gateway_that_is_behind_or_whose_clock_is_wrong_is_named(
         ("fails", "app_error", "probe", "The app responds with 500: read the job's log"),
     ],
 )
-async def test_what_is_wrong_with_a_job_is_named_by_its_session_and_by_itself(
+async def test_a_job_problem_is_explained_by_session_and_by_job(
     world: World, job: str, cause: str, step: str, words: str
 ) -> None:
     for query in (f"sid={world.sids[job]}", f"job={job}"):
@@ -277,7 +277,7 @@ async def test_what_is_wrong_with_a_job_is_named_by_its_session_and_by_itself(
         assert (told["job"], told["sid"]) == (job, world.sids[job])
 
 
-async def test_a_job_that_waits_for_gpus_is_named(world: World) -> None:
+async def test_a_job_waiting_for_gpus_is_explained(world: World) -> None:
     # Last of these: a later job in its queue may wait behind it.
     await world.controller.submit("greedy", **GREEDY)
     told = await until(world, "job=greedy", "pod_pending")
@@ -285,7 +285,7 @@ async def test_a_job_that_waits_for_gpus_is_named(world: World) -> None:
     assert ", 64 gpu" in told["sentence"], told["sentence"]
 
 
-async def test_a_policy_in_the_way_is_named(world: World) -> None:
+async def test_a_blocking_network_policy_is_explained(world: World) -> None:
     sid = world.sids["good"]
     world.report["failing"] = {sid: Failure("app_timeout", time.time())}
     try:
@@ -316,7 +316,7 @@ async def test_the_command_says_the_same_with_a_token_on_standard_input(world: W
     assert json.loads(text)["cause"] == "job_unknown"
 
 
-async def test_what_is_not_asked_for_properly_is_refused(world: World) -> None:
+async def test_a_malformed_explain_request_is_refused(world: World) -> None:
     for query in ("", "?sid=x", "?job=a&sid=" + world.sids["good"], "?token=x"):
         await world.controller.call("GET", f"/v1/explain{query}", expect=422)
     told = await world.explain("sid=" + "a" * 26)
@@ -326,7 +326,7 @@ async def test_what_is_not_asked_for_properly_is_refused(world: World) -> None:
 # Faults that cannot be undone come last.
 
 
-async def test_a_hub_that_is_gone_is_named(world: World) -> None:
+async def test_a_missing_hub_is_explained(world: World) -> None:
     query = f"sid={world.sids['shell']}"
     await until(world, query, None)
     await world.hub.kill()
@@ -335,7 +335,7 @@ async def test_a_hub_that_is_gone_is_named(world: World) -> None:
     assert "start a controller with the role hub" in told["sentence"]
 
 
-async def test_a_redis_that_is_gone_is_named(world: World) -> None:
+async def test_a_missing_redis_is_explained(world: World) -> None:
     world.redis_server.kill()
     told = await world.explain(f"sid={world.sids['good']}")
     assert (told["cause"], told["step"]) == ("redis_unavailable", "route"), told

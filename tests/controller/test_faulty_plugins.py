@@ -83,7 +83,7 @@ def _some() -> list[tuple[str, str, str]]:
         ),
     ],
 )
-async def test_whatever_a_hook_does_its_job_ends_and_others_are_not_concerned(
+async def test_a_job_with_a_misbehaving_hook_ends_and_others_are_unaffected(
     controller: Controller, cluster: EmbeddedCluster, cases: Sequence[tuple[str, str, str]]
 ) -> None:
     pid = controller.pid
@@ -165,7 +165,7 @@ async def gone(admin: Kube, name: str) -> bool:
     return False
 
 
-async def test_beside_eight_plugins_that_hang_others_are_as_fast(
+async def test_eight_hanging_plugins_do_not_slow_down_others(
     cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     one = make_controller(
@@ -248,7 +248,7 @@ async def test_a_hook_that_blocks_the_loop_is_found_and_switched_off_at_the_next
         assert (await one.job("fine"))["state"] == "RUNNING"
 
 
-async def test_hooks_that_sit_in_threads_are_given_up_and_keep_no_process_from_ending(
+async def test_hooks_stuck_in_threads_are_abandoned_and_do_not_block_shutdown(
     cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     one = make_controller(cluster, redis_server, tmp_path, FUMAROLE_INSTANCE="threads")

@@ -101,7 +101,7 @@ async def kept_runs(controller: Controller, job_id: str) -> list[dict[str, Any]]
     return runs if all(run["log"] and run["log"]["complete"] for run in runs) else None
 
 
-async def test_logs_of_three_attempts_after_their_pods_are_gone(
+async def test_logs_of_three_attempts_are_readable_after_their_pods_are_gone(
     controller: Controller, admin: Kube
 ) -> None:
     program = "echo began; date +%s%N; echo $FUMAROLE_URL_LAB; exit 3"
@@ -131,7 +131,7 @@ async def test_logs_of_three_attempts_after_their_pods_are_gone(
     assert "event: end" in await controller.read("/v1/jobs/three/logs?follow=true")
 
 
-async def test_a_cancel_waits_for_no_log_and_loses_nothing_of_it(
+async def test_a_cancelled_job_does_not_wait_for_its_log_and_loses_none_of_it(
     controller: Controller, admin: Kube
 ) -> None:
     program = (
@@ -155,7 +155,7 @@ async def has_lines(controller: Controller, job_id: str, lines: int) -> bool:
     return status == 200 and text.count("\n") >= lines
 
 
-async def test_of_a_log_that_is_too_long_the_tail_is_kept_and_that_is_said(
+async def test_an_oversize_log_keeps_its_tail_and_is_marked(
     controller: Controller, admin: Kube
 ) -> None:
     program = (
@@ -174,7 +174,9 @@ async def test_of_a_log_that_is_too_long_the_tail_is_kept_and_that_is_said(
     assert history["attempts"][0]["runs"][0]["log"]["truncated"] == ["size"]
 
 
-async def test_events_go_on_exactly_where_they_stopped(controller: Controller, admin: Kube) -> None:
+async def test_log_events_resume_exactly_where_they_stopped(
+    controller: Controller, admin: Kube
+) -> None:
     """The bytes are the same from the running pod and from the stored log."""
     long = "printf '%060000d\\n' 7; printf '\\303\\274\\n\\n'"
     program = f"for i in 1 2 3; do echo early $i; done; {long}; sleep 4; printf 'the\\nend'; exit 3"
@@ -220,7 +222,7 @@ async def read_in_parts(controller: Controller, path: str, *, at_a_time: int) ->
 
 
 @pytest.mark.long
-async def test_a_reader_that_takes_nothing_costs_little_and_is_cut_off(
+async def test_a_stalled_log_reader_uses_little_memory_and_is_disconnected(
     controller: Controller,
 ) -> None:
     program = "yes \"$(head -c 1000 /dev/zero | tr '\\0' x)\" | head -c 60M; sleep 3600"
@@ -243,7 +245,7 @@ async def test_a_reader_that_takes_nothing_costs_little_and_is_cut_off(
 
 
 @pytest.mark.long
-async def test_a_leader_that_is_killed_while_it_follows_loses_and_doubles_nothing(
+async def test_a_leader_killed_while_following_loses_and_doubles_no_line(
     controller: Controller, admin: Kube
 ) -> None:
     program = "n=0; while [ $n -lt 900 ]; do n=$((n+1)); echo line $n; sleep 0.02; done; exit 3"
@@ -269,7 +271,7 @@ async def has_stored(controller: Controller, job_id: str) -> bool:
 
 
 @pytest.mark.long
-async def test_a_pod_that_goes_while_no_controller_runs_is_said_to_have_lost_its_log(
+async def test_a_pod_removed_without_controller_is_reported_with_a_lost_log(
     controller: Controller, admin: Kube
 ) -> None:
     program = "n=0; while :; do n=$((n+1)); echo line $n; sleep 0.05; done"
@@ -303,7 +305,7 @@ async def test_a_pod_that_goes_while_no_controller_runs_is_said_to_have_lost_its
 
 
 @pytest.mark.long
-async def test_jobs_end_though_logs_cannot_be_stored_and_these_are_stored_later(
+async def test_jobs_end_during_a_log_store_outage_and_logs_are_stored_later(
     controller: Controller, admin: Kube
 ) -> None:
     folder, aside = controller.folder / "state/logs", controller.folder / "aside"
@@ -325,7 +327,7 @@ async def test_jobs_end_though_logs_cannot_be_stored_and_these_are_stored_later(
 
 
 @pytest.mark.long
-async def test_logs_are_kept_in_a_bucket_and_jobs_end_without_it(
+async def test_logs_are_stored_in_s3_and_jobs_end_without_it(
     cluster: EmbeddedCluster, admin: Kube, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     from moto.server import ThreadedMotoServer  # The import takes a second.

@@ -12,7 +12,7 @@ from tests.controller.leader.test_leader import NOWHERE
 from tests.controller.running import ROOT, Controller
 
 
-def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:
     nowhere = tmp_path / "kubeconfig"
     nowhere.write_text(NOWHERE)
     with socket.create_server(("127.0.0.1", 0)) as taken:

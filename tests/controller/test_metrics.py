@@ -13,7 +13,7 @@ from controller.metrics import ControllerMetrics
 from tests.controller.samples import make_record, make_seen
 
 
-def test_a_start_is_counted_once_however_often_a_job_that_runs_says_something() -> None:
+def test_a_start_is_counted_once_per_job() -> None:
     registry = CollectorRegistry()
     metrics = ControllerMetrics(registry)
     waits = make_seen(make_record(created_at=1.0))
@@ -26,7 +26,7 @@ def test_a_start_is_counted_once_however_often_a_job_that_runs_says_something() 
     assert registry.get_sample_value(f"{name}_sum") == 3.0
 
 
-def test_a_step_that_was_renamed_keeps_its_published_label() -> None:
+def test_a_renamed_step_keeps_its_metric_label() -> None:
     published = {
         "AdoptNewerAttempt": "CatchUp",
         "ApplyCompanions": "Expose",

@@ -42,7 +42,7 @@ async def make_home(cluster: EmbeddedCluster, admin: Kube) -> Path:
 
 
 @pytest.mark.timeout(300)
-async def test_empty_mount_points_go_with_the_last_job_and_nothing_else_does(
+async def test_only_empty_mount_points_are_removed_with_the_last_job(
     redis_server: RedisServer, tmp_path: Path
 ) -> None:
     async with EmbeddedCluster() as cluster, Kube.connect(cluster.kubeconfig("admin")) as admin:

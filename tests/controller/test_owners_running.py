@@ -102,9 +102,7 @@ async def policy_of(admin: Kube, job: str) -> str:
     return next(str(one["spec"]) for one in found if one["metadata"]["name"].endswith(".network"))
 
 
-async def test_each_owners_jobs_run_in_a_namespace_and_queue_of_their_own(
-    controller: Controller, admin: Kube
-) -> None:
+async def test_each_owner_has_a_namespace_and_queue(controller: Controller, admin: Kube) -> None:
     owners: dict[str, dict[str, str]] = {
         "own-a": {"user": "ada"},
         "own-b": {"user": "Bob <bob@example.com> \N{SNOWMAN}"},
@@ -135,7 +133,7 @@ async def test_each_owners_jobs_run_in_a_namespace_and_queue_of_their_own(
         assert await admin.get(QUEUES, places[job])
 
 
-async def test_a_store_that_is_lost_finds_the_jobs_of_all_owners(
+async def test_a_new_store_adopts_the_jobs_of_all_owners(
     controller: Controller,
 ) -> None:
     await controller.submit("lost-a", owner={"user": "lost ada"})
@@ -154,7 +152,7 @@ async def test_a_store_that_is_lost_finds_the_jobs_of_all_owners(
 
 
 @pytest.mark.needs("namespaces")
-async def test_connected_jobs_talk_and_what_is_admitted_goes_with_the_one_that_asked(
+async def test_connected_jobs_communicate_until_the_requesting_job_ends(
     controller: Controller, admin: Kube
 ) -> None:
     await controller.submit("talk-a", **WEB)
@@ -179,7 +177,7 @@ async def test_connected_jobs_talk_and_what_is_admitted_goes_with_the_one_that_a
 
 
 @pytest.mark.needs("namespaces")
-async def test_a_job_that_is_not_named_is_not_reached_even_by_its_address(
+async def test_an_unconnected_job_is_not_reachable_by_address(
     controller: Controller, admin: Kube
 ) -> None:
     (node,) = await admin.list(NODES)
@@ -199,9 +197,7 @@ async def test_a_job_that_is_not_named_is_not_reached_even_by_its_address(
 
 
 @pytest.mark.needs("namespaces")
-async def test_a_peer_that_is_started_again_keeps_its_alias(
-    controller: Controller, admin: Kube
-) -> None:
+async def test_a_restarted_peer_keeps_its_alias(controller: Controller, admin: Kube) -> None:
     await controller.submit("back-a", **WEB)
     await controller.until("back-a", "RUNNING")
     loop = ["python3", "-c", ASK.replace("sys.exit(0)", "time.sleep(3600)")]
@@ -234,7 +230,7 @@ async def test_a_peer_that_is_started_again_keeps_its_alias(
     ] == "SUCCESS"
 
 
-async def test_a_job_that_was_suspended_is_reached_as_before(
+async def test_a_resumed_job_is_reachable_as_before(
     controller: Controller, admin: Kube, routes: Routes
 ) -> None:
     await controller.submit("sus-a", **WEB, links=["sus-demo"])
@@ -265,7 +261,7 @@ async def test_a_job_that_was_suspended_is_reached_as_before(
 
 
 @pytest.mark.needs("namespaces")
-async def test_two_jobs_of_two_owners_that_name_each_other_talk(
+async def test_jobs_of_two_owners_that_name_each_other_communicate(
     controller: Controller, admin: Kube
 ) -> None:
     least = {"resources": {"cpu": 0.05, "memory": "64Mi"}}
@@ -286,7 +282,7 @@ async def test_two_jobs_of_two_owners_that_name_each_other_talk(
     ] == "SUCCESS"
 
 
-async def test_a_job_that_is_not_there_has_ended_or_is_anothers_cannot_be_named(
+async def test_an_unknown_ended_or_foreign_job_cannot_be_named(
     controller: Controller,
 ) -> None:
     await controller.submit("named-a", **WEB, owner={"user": "bob"})

@@ -51,7 +51,7 @@ async def metric(one: Controller, name: str) -> float:
     return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))
 
 
-async def test_jobs_of_a_newer_version_are_parked_ended_in_time_and_taken_up_again(
+async def test_jobs_of_a_newer_version_are_parked_ended_in_time_and_resumed(
     cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     one = Controller(

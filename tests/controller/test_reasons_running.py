@@ -75,7 +75,7 @@ async def waits(controller: Controller, job_id: str, reason: str, cause: str) ->
     return found
 
 
-async def test_a_crash_says_its_exit_code_and_the_last_lines(controller: Controller) -> None:
+async def test_a_crash_reports_exit_code_and_last_lines(controller: Controller) -> None:
     script = "echo one; echo two >&2; exit 7"
     job = await failed(controller, "crash", **runs("sh", "-c", script))
     assert (job["reason"], job["message"]) == ("exit_code", "job 0 ended with exit code 7")
@@ -87,7 +87,7 @@ async def test_a_crash_says_its_exit_code_and_the_last_lines(controller: Control
     assert "two" not in job["message"]
 
 
-async def test_too_much_memory_says_the_limit(controller: Controller) -> None:
+async def test_an_out_of_memory_kill_reports_the_limit(controller: Controller) -> None:
     script = "print('big', flush=True)\nkept = bytearray(96 << 20)\nimport time; time.sleep(300)"
     limits = {"cpu": 0.05, "memory": "64Mi"}
     taken = runs("python3", "-c", script, image="python", resources=limits)
@@ -99,7 +99,7 @@ async def test_too_much_memory_says_the_limit(controller: Controller) -> None:
     assert job["details"]["log_tail"] == ["big"]
 
 
-async def test_a_program_that_is_not_there_is_named_and_costs_nothing(
+async def test_a_missing_program_is_named_and_not_charged(
     controller: Controller,
 ) -> None:
     job = await failed(controller, "nothing", **runs("no-such-program"))
@@ -115,7 +115,7 @@ async def test_a_program_that_is_not_there_is_named_and_costs_nothing(
     assert [one for one in usage["items"] if one["job"] == "nothing"] == []
 
 
-async def test_a_program_whose_name_is_secret_is_not_named(controller: Controller) -> None:
+async def test_a_missing_program_with_secret_name_is_not_named(controller: Controller) -> None:
     token = {"token": {"type": "secret", "value": "no-such-secret"}}
     secret = {"invocation": {"command": [{"parameter": "token"}]}, "parameters": token}
     job = await failed(controller, "secret", **secret)
@@ -124,7 +124,7 @@ async def test_a_program_whose_name_is_secret_is_not_named(controller: Controlle
     assert "no-such-secret" not in str((job, history))
 
 
-async def test_an_image_that_is_not_there_is_named_also_on_the_sessions_page(
+async def test_a_missing_image_is_named_also_on_the_sessions_page(
     controller: Controller, redis_server: RedisServer
 ) -> None:
     lab = {"lab": {"kind": "web", "port": 8888}}
@@ -151,7 +151,7 @@ async def test_an_image_that_is_not_there_is_named_also_on_the_sessions_page(
     assert told == [text]
 
 
-async def test_what_no_node_has_is_said_and_not_refused(controller: Controller) -> None:
+async def test_an_unavailable_resource_is_reported_and_not_refused(controller: Controller) -> None:
     gpus = {"cpu": 0.05, "memory": "64Mi", "gpu": 64}
     await controller.submit("gpus", resources=gpus)
     job = await waits(controller, "gpus", "unschedulable", "no_node_fits")
@@ -162,14 +162,14 @@ async def test_what_no_node_has_is_said_and_not_refused(controller: Controller) 
     assert job["details"]["resources"] == ["nvidia.com/gpu"]
 
 
-async def test_a_priority_class_that_is_not_there_is_named(controller: Controller) -> None:
+async def test_a_missing_priority_class_is_named(controller: Controller) -> None:
     await controller.submit("priority", priority="high")
     job = await waits(controller, "priority", "forbidden", "missing_priority_class")
     assert job["message"] == "no PriorityClass with name gone was found"
     assert job["queue_estimate"] is None
 
 
-async def test_a_queue_that_closes_is_why_it_waits(
+async def test_a_closed_queue_is_the_waiting_reason(
     controller: Controller, cluster: EmbeddedCluster
 ) -> None:
     async with Kube.connect(cluster.kubeconfig("admin")) as admin:
@@ -191,7 +191,7 @@ async def test_a_queue_that_closes_is_why_it_waits(
         assert f"the queue {QUEUE} is not open: it is Clos" in job["message"]
 
 
-async def test_a_policy_that_stops_the_job_says_what_made_it_so(controller: Controller) -> None:
+async def test_a_job_stopped_by_a_policy_reports_the_trigger(controller: Controller) -> None:
     policy = {"event": "PodFailed", "action": "TerminateJob"}
     crash = runs("sh", "-c", "echo last; exit 3", policies=[policy])
     job = await failed(controller, "stopped", **crash)
@@ -200,7 +200,7 @@ async def test_a_policy_that_stops_the_job_says_what_made_it_so(controller: Cont
     assert job["details"]["log_tail"] == ["last"]
 
 
-async def test_retries_are_those_that_took_place_and_each_pod_says_of_which_start_it_is(
+async def test_retries_are_counted_and_each_pod_names_its_start(
     controller: Controller,
 ) -> None:
     policy = {"event": "PodFailed", "action": "RestartJob"}

@@ -21,7 +21,7 @@ NEVER = 3600.0
 WEB = {"interactive": {"site": {"kind": "web", "port": 8000}}}
 
 
-async def test_a_leader_that_never_looks_by_itself_hears_what_a_replica_was_asked(
+async def test_a_leader_without_polling_is_notified_of_requests_to_a_replica(
     redis: Redis,
     redis_server: RedisServer,
     postgres: Postgres,

@@ -172,7 +172,7 @@ async def world_of(
         pytest.param("postgresql", True, marks=[pytest.mark.needs("postgres"), pytest.mark.long]),
     ],
 )
-async def test_what_became_of_all_since_the_backup_stays_so(
+async def test_changes_since_the_backup_survive_its_restore(
     kind: str,
     lost: bool,
     tmp_path: Path,

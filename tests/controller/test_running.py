@@ -127,7 +127,7 @@ async def test_a_second_endpoint_does_not_wait_for_the_first(
     assert (await routes.until(board, "starting"))["target"] is None
 
 
-async def test_a_job_that_is_deleted_leaves_nothing(
+async def test_a_deleted_job_leaves_nothing(
     controller: Controller, admin: Kube, routes: Routes
 ) -> None:
     secret = {"token": {"type": "secret", "value": "s3cret-canary"}}
@@ -178,7 +178,7 @@ async def test_a_secret_reaches_the_program_and_nothing_else(
     assert annotation["parameters"] == {"token": {"type": "secret"}}
 
 
-async def test_a_program_that_fails_is_a_failure_with_its_exit_code(
+async def test_a_failing_program_is_a_failure_with_its_exit_code(
     controller: Controller,
 ) -> None:
     await controller.submit("bad1", invocation={"command": ["sh", "-c", "exit 7"]})
@@ -187,7 +187,7 @@ async def test_a_program_that_fails_is_a_failure_with_its_exit_code(
     assert "7" in job["message"]
 
 
-async def test_a_chain_runs_one_after_the_other_and_not_on_from_one_that_failed(
+async def test_a_chain_runs_in_order_and_stops_at_a_failure(
     controller: Controller, admin: Kube
 ) -> None:
     short = {"command": ["sh", "-c", "sleep 1"]}
@@ -217,7 +217,7 @@ async def test_a_chain_runs_one_after_the_other_and_not_on_from_one_that_failed(
     assert history["attempts"] == []
 
 
-async def test_a_job_that_somebody_deletes_in_the_cluster_is_over(
+async def test_a_job_deleted_in_the_cluster_ends(
     controller: Controller, admin: Kube, routes: Routes
 ) -> None:
     await controller.submit("lost1", **WEB)
@@ -229,7 +229,7 @@ async def test_a_job_that_somebody_deletes_in_the_cluster_is_over(
     await routes.until_gone(sid)
 
 
-async def test_what_only_the_cluster_knows_is_answered_to_who_submits(
+async def test_a_cluster_refusal_is_returned_to_the_submitter(
     controller: Controller, admin: Kube
 ) -> None:
     await controller.submit("first1")
@@ -252,7 +252,7 @@ async def test_what_only_the_cluster_knows_is_answered_to_who_submits(
     await controller.submit("good1")
 
 
-async def test_a_job_whose_pods_a_quota_refuses_waits_until_there_is_room(
+async def test_a_job_refused_by_a_quota_waits_until_quota_is_free(
     controller: Controller, admin: Kube
 ) -> None:
     await controller.submit("room0")
@@ -280,7 +280,7 @@ async def test_a_job_whose_pods_a_quota_refuses_waits_until_there_is_room(
     await controller.until("room1", "RUNNING")
 
 
-async def test_a_replica_that_only_answers_refuses_as_the_one_that_leads(
+async def test_a_standby_refuses_like_the_leader(
     controller: Controller, cluster: EmbeddedCluster, redis_server: RedisServer
 ) -> None:
     await controller.submit("first2")
@@ -314,7 +314,7 @@ async def test_a_replica_that_only_answers_refuses_as_the_one_that_leads(
     await controller.until("other2", "RUNNING", seconds=90)
 
 
-async def test_killed_and_started_again_it_goes_on_where_it_was(
+async def test_a_killed_controller_continues_after_restart(
     controller: Controller, admin: Kube, routes: Routes
 ) -> None:
     await controller.submit("keep1", **WEB)
@@ -335,7 +335,7 @@ async def test_killed_and_started_again_it_goes_on_where_it_was(
     assert (await controller.job("keep1"))["state"] == "RUNNING"
 
 
-async def test_what_was_accepted_is_run_though_its_controller_died_at_once(
+async def test_an_accepted_job_runs_although_its_controller_died(
     controller: Controller, admin: Kube
 ) -> None:
     secret = {"t": {"type": "secret", "value": "survives"}}
@@ -389,7 +389,7 @@ def make_batch(batch_id: str, command: list[str], **matrix: list[Any]) -> dict[s
     return {"id": batch_id, "mode": "best_effort", "template": template, "matrix": matrix}
 
 
-async def test_of_a_matrix_with_two_bad_items_none_or_the_other_ten_are_run_once(
+async def test_a_matrix_with_two_invalid_items_runs_none_or_ten_once(
     controller: Controller, admin: Kube
 ) -> None:
     # In two of the twelve combinations the values together are longer than a label may be.
@@ -420,7 +420,7 @@ async def batch_is_over(controller: Controller, batch_id: str) -> dict[str, Any]
     return await eventually(look, seconds=90, what=f"{batch_id} is not over")
 
 
-async def test_a_lost_store_loses_no_job(
+async def test_a_lost_store_loses_no_running_job(
     controller: Controller, admin: Kube, tmp_path: Path
 ) -> None:
     await controller.submit("orphan1", labels={"team": "x"})
@@ -438,7 +438,7 @@ async def test_a_lost_store_loses_no_job(
     await controller.until("orphan1", "SUCCESS")
 
 
-async def test_nothing_is_done_to_what_another_instance_owns(
+async def test_objects_of_another_instance_are_not_touched(
     controller: Controller, admin: Kube
 ) -> None:
     labels = {"fumarole.dev/instance": "other", "fumarole.dev/job": "foreign"}
@@ -462,7 +462,7 @@ async def test_nothing_is_done_to_what_another_instance_owns(
     await admin.delete(VCJOBS, "j-foreign", "jobs")
 
 
-async def test_of_two_controllers_the_later_one_leads(
+async def test_of_two_controllers_the_later_leads(
     controller: Controller, cluster: EmbeddedCluster, redis_server: RedisServer
 ) -> None:
     other = Controller(
@@ -502,7 +502,7 @@ async def test_revocations_and_routes_survive_the_loss_of_redis(
     assert head.since is not None, "which tokens were used is lost, and gateways must know"
 
 
-async def test_one_that_is_no_fork_starts_and_sigterm_ends_it_in_order(
+async def test_a_separately_started_controller_shuts_down_on_sigterm(
     controller: Controller,
 ) -> None:
     await controller.kill()
@@ -514,7 +514,7 @@ async def test_one_that_is_no_fork_starts_and_sigterm_ends_it_in_order(
     assert "Traceback" not in controller.log.read_text(), controller.tail()
 
 
-async def test_a_job_ends_when_its_time_is_over_and_is_paid_for(controller: Controller) -> None:
+async def test_a_job_ends_at_its_time_limit_and_is_charged(controller: Controller) -> None:
     async with overruns() as machine:
         await controller.submit("time1", time_allocation_seconds=2)
         job = await controller.until("time1", "EXPIRED")
@@ -529,7 +529,7 @@ async def test_a_job_ends_when_its_time_is_over_and_is_paid_for(controller: Cont
     assert final["seconds"] == run["ended_at"] - run["started_at"]
 
 
-async def test_time_that_ran_out_while_nobody_looked_is_over_at_once(
+async def test_a_time_limit_that_passed_during_a_downtime_ends_the_job_at_once(
     controller: Controller,
 ) -> None:
     await controller.submit("time2", time_allocation_seconds=3)
@@ -553,7 +553,7 @@ async def test_time_that_ran_out_while_nobody_looked_is_over_at_once(
     assert (await controller.job("time2"))["reason"] == "expired"
 
 
-async def test_updates_of_a_whole_life_are_told_once_and_logs_while_there_are_some(
+async def test_updates_of_a_whole_life_are_sent_once(
     controller: Controller,
 ) -> None:
     command = ["sh", "-c", "echo hello; exit 3"]

@@ -24,7 +24,7 @@ CONFIGURATION = Path(__file__).with_name("schemathesis.toml")
 @pytest.mark.long
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("seed", [1, 2])
-async def test_it_does_what_its_description_says(
+async def test_the_api_matches_its_openapi_document(
     redis_server: RedisServer, tmp_path: Path, seed: int
 ) -> None:
     async with EmbeddedCluster() as cluster:

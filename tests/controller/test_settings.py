@@ -37,7 +37,7 @@ def read(values: dict[str, str]) -> ControllerSettings:
     return settings
 
 
-def test_what_is_needed_is_enough(values: dict[str, str], tmp_path: Path) -> None:
+def test_the_required_settings_suffice(values: dict[str, str], tmp_path: Path) -> None:
     settings = read(values)
     assert settings.roles == {"api", "reconciler", "hub"}
     assert settings.base_domain == "apps.example.com"
@@ -46,7 +46,7 @@ def test_what_is_needed_is_enough(values: dict[str, str], tmp_path: Path) -> Non
     assert settings.jobs.namespace == "fumarole-jobs"
 
 
-def test_everything_that_is_missing_is_told_at_once() -> None:
+def test_all_missing_settings_are_reported_together() -> None:
     with pytest.raises(SettingsError) as caught:
         read({})
     assert {problem.split()[0] for problem in caught.value.problems} == {
@@ -59,7 +59,7 @@ def test_everything_that_is_missing_is_told_at_once() -> None:
     }
 
 
-def test_a_hub_need_not_know_the_orchestrator(values: dict[str, str]) -> None:
+def test_a_hub_needs_no_orchestrator_settings(values: dict[str, str]) -> None:
     for name in ("TOKEN_ISSUER", "TOKEN_JWKS", "PUBLIC_URL"):
         del values[f"FUMAROLE_CONTROLLER_{name}"]
     assert read(values | {"FUMAROLE_CONTROLLER_ROLES": "hub"}).roles == {"hub"}
@@ -98,7 +98,7 @@ def test_a_hub_need_not_know_the_orchestrator(values: dict[str, str]) -> None:
         ("FUMAROLE_CONTROLLER_PROMETHEUS_URL", "http://user:word@prometheus:9090"),
     ],
 )
-def test_a_bad_value_is_told_by_its_name(values: dict[str, str], name: str, value: str) -> None:
+def test_an_invalid_value_is_named(values: dict[str, str], name: str, value: str) -> None:
     with pytest.raises(SettingsError) as caught:
         read(values | {name: value})
     assert [problem.split()[0] for problem in caught.value.problems] == [name]
@@ -129,7 +129,7 @@ def test_a_token_for_prometheus_is_sent_over_tls_alone(
             read(values | token | {name: url})
 
 
-def test_services_of_ranks_need_the_plugin_that_makes_them(values: dict[str, str]) -> None:
+def test_rank_services_need_their_plugin(values: dict[str, str]) -> None:
     values |= {"FUMAROLE_CONTROLLER_RANK_SERVICES": "yes"}
     assert read(values).jobs.rank_services
     assert read(values | {"FUMAROLE_CONTROLLER_PLUGINS": "task,proxy"}).jobs.rank_services
@@ -149,15 +149,13 @@ def test_no_secret_is_in_a_repr(values: dict[str, str]) -> None:
     assert repr(settings.link_keys[0]) not in repr(settings)
 
 
-def test_a_folder_with_a_strange_name_is_still_that_folder(
-    values: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_folder_with_special_characters_is_used(values: dict[str, str], tmp_path: Path) -> None:
     strange = tmp_path / "a?b#c%20"
     url = read(values | {"FUMAROLE_CONTROLLER_STATE_FOLDER": str(strange)}).store_url
     assert sa.make_url(url).database == str(strange / "store.db")
 
 
-def test_the_docs_draw_the_states_as_they_are() -> None:
+def test_the_docs_match_the_state_table() -> None:
     header = "| state | " + " | ".join(JobEvent) + " |"
     assert header in DOCS
     for state in State:
@@ -166,7 +164,7 @@ def test_the_docs_draw_the_states_as_they_are() -> None:
         assert (drawn in DOCS) == all(row), state
 
 
-def test_name_servers_are_where_the_settings_say(values: dict[str, str]) -> None:
+def test_name_servers_come_from_the_settings(values: dict[str, str]) -> None:
     usual = read(values).jobs.dns
     assert (usual.namespaces, usual.ports) == (("kube-system",), (53,))
     assert [str(one) for one in usual.networks] == ["169.254.20.10/32"]
@@ -188,21 +186,23 @@ def test_name_servers_are_where_the_settings_say(values: dict[str, str]) -> None
         {"FUMAROLE_CONTROLLER_DNS_NAMESPACES": "not a name"},
     ],
 )
-def test_a_rule_for_names_that_admits_everything_cannot_be_set(
+def test_a_dns_rule_that_allows_everything_is_refused(
     values: dict[str, str], changed: dict[str, str]
 ) -> None:
     with pytest.raises(SettingsError, match="DNS"):
         read(values | changed)
 
 
-def test_a_folder_that_cannot_be_made_is_one_problem(values: dict[str, str]) -> None:
+def test_a_folder_that_cannot_be_created_is_one_problem(values: dict[str, str]) -> None:
     with pytest.raises(SettingsError) as error:
         read(values | {"FUMAROLE_CONTROLLER_STATE_FOLDER": "/proc/no"})
     [problem] = error.value.problems
     assert problem.startswith("FUMAROLE_CONTROLLER_STATE_FOLDER is wrong: ")
 
 
-def test_a_kubeconfig_is_a_file_or_a_list_with_one(values: dict[str, str], tmp_path: Path) -> None:
+def test_kubeconfig_is_a_file_or_a_list_with_one_file(
+    values: dict[str, str], tmp_path: Path
+) -> None:
     there = tmp_path / "config"
     there.write_text("")
     for given in (f"{there}", f"/no/file:{there}"):
@@ -212,9 +212,7 @@ def test_a_kubeconfig_is_a_file_or_a_list_with_one(values: dict[str, str], tmp_p
             read(values | {"KUBECONFIG": given})
 
 
-def test_a_key_set_that_is_not_there_yet_is_warned_about(
-    values: dict[str, str], tmp_path: Path
-) -> None:
+def test_a_missing_key_set_is_warned_about(values: dict[str, str], tmp_path: Path) -> None:
     keys, name = tmp_path / "keys.json", "FUMAROLE_CONTROLLER_TOKEN_JWKS"
     for there in (False, True):
         environment = Environment(values | {name: str(keys)})
@@ -225,9 +223,7 @@ def test_a_key_set_that_is_not_there_yet_is_warned_about(
 
 
 @pytest.mark.parametrize("advertised", ["", "0.0.0.0:8082", "[::]:8082"])
-def test_a_hub_that_nobody_can_dial_is_a_wrong_setting(
-    values: dict[str, str], advertised: str
-) -> None:
+def test_an_undialable_hub_address_is_refused(values: dict[str, str], advertised: str) -> None:
     name = "FUMAROLE_CONTROLLER_HUB_ADVERTISE"
     with pytest.raises(SettingsError, match=f"{name} must be the address"):
         read(values | {name: advertised})

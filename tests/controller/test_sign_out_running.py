@@ -93,14 +93,14 @@ async def measured(folder: Path, redis_server: RedisServer, times: int) -> list[
     return sorted(found)
 
 
-async def test_another_gateway_knows_of_a_sign_out(
+async def test_a_sign_out_reaches_another_gateway(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
     assert len(await measured(tmp_path, redis_server, 3)) == 3
 
 
 @pytest.mark.long
-async def test_each_of_fifty_sign_outs_is_known_within_a_second(
+async def test_each_of_fifty_sign_outs_is_applied_within_a_second(
     tmp_path: Path, redis_server: RedisServer
 ) -> None:
     # As many as one session may have in a minute.

@@ -24,7 +24,7 @@ JOB = {"image": "python", "invocation": {"command": ["sleep", "600"]},
 
 
 @pytest.mark.timeout(180)
-async def test_what_a_controller_signs_a_gateway_serves_and_goes_on_after_it(
+async def test_a_gateway_serves_signed_routes_also_after_the_controller_stopped(
     tmp_path: Path,
 ) -> None:
     key = tmp_path / "bus.pem"

@@ -63,7 +63,7 @@ async def health(controller: Controller) -> tuple[int, list[str]]:
         return answer.status, (await answer.json()).get("reasons", [])
 
 
-async def test_liveness_fails_where_all_workers_stand_still_and_jobs_wait(
+async def test_liveness_fails_if_all_workers_stall_and_jobs_wait(
     cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     controller = Controller(

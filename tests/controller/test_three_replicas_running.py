@@ -62,7 +62,7 @@ def job(job_id: str, *command: str) -> dict[str, Any]:
     }  # fmt: skip
 
 
-async def test_three_replicas(
+async def test_three_replicas_share_one_store_and_lease(
     redis_server: RedisServer, postgres: Postgres, tmp_path: Path
 ) -> None:
     url = postgres.new_database()

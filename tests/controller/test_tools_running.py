@@ -129,7 +129,7 @@ async def until_nothing_is_left(admin: Kube) -> None:
     await eventually(look, seconds=60, what="something of a tool is left")
 
 
-async def test_a_tool_runs_beside_its_job_and_goes_with_it(
+async def test_a_tool_runs_beside_its_job_and_ends_with_it(
     controller: Controller, admin: Kube, routes: Routes, pods: Mapping[str, Object]
 ) -> None:
     await controller.submit("beside", tools=["site"])
@@ -201,7 +201,7 @@ def seconds_of(pod: Object) -> float:
     return (ended - began).total_seconds()
 
 
-async def test_it_waits_by_itself_comes_back_and_is_removed(
+async def test_a_tool_waits_restarts_and_is_removed(
     controller: Controller, admin: Kube, routes: Routes
 ) -> None:
     await controller.submit("back")
@@ -227,7 +227,7 @@ async def test_it_waits_by_itself_comes_back_and_is_removed(
     await controller.call("DELETE", "/v1/jobs/back", expect=202)
 
 
-async def test_one_that_ends_by_itself_is_run_again_only_when_it_is_asked_for(
+async def test_an_ended_tool_runs_again_only_on_request(
     controller: Controller, admin: Kube
 ) -> None:
     await controller.submit("alone", tools=["ends"])
@@ -253,7 +253,7 @@ async def test_one_that_ends_by_itself_is_run_again_only_when_it_is_asked_for(
 
 
 @pytest.mark.parametrize("state", ["lost", "killed"])
-async def test_a_controller_that_comes_back_goes_on_with_its_tools(
+async def test_a_restarted_controller_continues_its_tools(
     controller: Controller, admin: Kube, routes: Routes, tmp_path: Path, state: str
 ) -> None:
     job = f"again-{state}"

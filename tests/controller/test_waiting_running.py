@@ -106,7 +106,7 @@ async def says(controller: Controller, job: str, reason: str, text: str) -> None
     await eventually(does, seconds=60, what=f"{job} does not say {reason}: {text}")
 
 
-async def test_a_queue_that_is_not_there_is_said_at_submit_also_to_an_owners_first_job(
+async def test_a_missing_queue_is_reported_at_submit_also_for_an_owners_first_job(
     controller: Controller,
 ) -> None:
     job = {"id": "noqueue", "owner": {"user": "ada"}, "image": "busybox", "queue": "nobodys"}
@@ -116,7 +116,7 @@ async def test_a_queue_that_is_not_there_is_said_at_submit_also_to_an_owners_fir
     assert "nobodys" in problem["message"]
 
 
-async def test_pods_that_the_server_refuses_are_why_it_waits_also_when_the_events_are_gone(
+async def test_refused_pods_are_the_waiting_reason_after_their_events_expired(
     controller: Controller, admin: Kube
 ) -> None:
     await controller.submit("quota", resources=HUGE)
@@ -133,7 +133,7 @@ async def test_pods_that_the_server_refuses_are_why_it_waits_also_when_the_event
     assert sum(text in (message or "") for message in told) == 1, told
 
 
-async def test_what_was_refused_before_it_was_started_over_is_not_why_it_waits(
+async def test_a_refusal_from_before_a_restart_is_not_the_waiting_reason(
     controller: Controller, admin: Kube
 ) -> None:
     await controller.submit("over", resources=HUGE)
@@ -146,7 +146,7 @@ async def test_what_was_refused_before_it_was_started_over_is_not_why_it_waits(
     await says(controller, "over", "unschedulable", "no node could take it now")
 
 
-async def test_what_comes_before_a_group_holds_a_job_until_its_group_is_there(
+async def test_a_missing_pod_group_is_the_waiting_reason_until_created(
     controller: Controller, admin: Kube, cluster: EmbeddedCluster
 ) -> None:
     await controller.submit("early")
@@ -169,7 +169,7 @@ async def test_what_comes_before_a_group_holds_a_job_until_its_group_is_there(
     await controller.until("late", "RUNNING")
 
 
-async def test_a_group_that_is_not_placed_says_why(controller: Controller) -> None:
+async def test_an_unscheduled_pod_group_states_the_reason(controller: Controller) -> None:
     await controller.submit("group", resources=HUGE)
 
     async def is_told() -> bool:
@@ -182,7 +182,7 @@ async def test_a_group_that_is_not_placed_says_why(controller: Controller) -> No
     await eventually(is_told, seconds=60, what="it only waits in the queue")
 
 
-async def test_a_queue_that_goes_is_why_it_waits(controller: Controller, admin: Kube) -> None:
+async def test_a_removed_queue_is_the_waiting_reason(controller: Controller, admin: Kube) -> None:
     await admin.create(QUEUES, {"metadata": {"name": QUEUE}, "spec": {"weight": 1}})
 
     async def is_open() -> bool:
@@ -196,7 +196,7 @@ async def test_a_queue_that_goes_is_why_it_waits(controller: Controller, admin: 
     await says(controller, "lone", "queued", f"there is no queue {QUEUE}")
 
 
-async def test_a_volcano_that_is_away_is_why_it_waits(
+async def test_a_stopped_volcano_is_the_waiting_reason(
     controller: Controller, admin: Kube, cluster: EmbeddedCluster
 ) -> None:
     await cluster.kill_program("volcano")

@@ -162,7 +162,7 @@ async def routes(redis_server: RedisServer) -> AsyncIterator[Routes]:
 
 
 @pytest.mark.parametrize("job", WAYS)
-async def test_however_a_job_ends_its_end_is_told_paid_and_cleaned_up_after_once(
+async def test_every_end_of_a_job_is_reported_charged_and_cleaned_up_once(
     world: World, routes: Routes, job: str
 ) -> None:
     way, (run,) = WAYS[job], await world.rows(tables.runs, job)

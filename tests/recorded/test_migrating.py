@@ -76,7 +76,7 @@ async def test_the_migrations_make_exactly_the_tables_of_a_new_store(store: Stor
         assert await transaction.run_sync(differences) == []
 
 
-async def test_migrations_only_add_so_that_the_version_before_goes_on_beside_them(
+async def test_migrations_only_add_so_that_the_previous_version_keeps_working(
     store: Store,
 ) -> None:
     async with store.write() as transaction:

@@ -49,18 +49,18 @@ NOT_NUMBERS = [
         (17, "17"),
     ],
 )
-def test_only_text_is_left(said: object, shown: str) -> None:
+def test_only_plain_text_is_kept(said: object, shown: str) -> None:
     assert plain_text(said, 100) == shown
 
 
-def test_a_long_text_keeps_its_beginning_and_a_log_its_end() -> None:
+def test_a_long_text_keeps_its_start_and_a_log_its_end() -> None:
     assert plain_text("abcdef", 4) == "abc…"
     assert plain_tail("abcdef", 4) == "…def"
     assert plain_text("abcd", 4) == plain_tail("abcd", 4) == "abcd"
 
 
 @given(st.text(st.characters(), max_size=300), st.integers(1, 50))
-def test_whatever_is_said_can_be_stored_and_sent(said: str, most: int) -> None:
+def test_any_text_can_be_stored_and_sent(said: str, most: int) -> None:
     for shown in (plain_text(said, most), plain_tail(said, most)):
         assert len(shown) <= most
         assert "\x00" not in shown
@@ -68,7 +68,7 @@ def test_whatever_is_said_can_be_stored_and_sent(said: str, most: int) -> None:
         shown.encode()
 
 
-def test_secrets_are_hidden_also_where_text_was_made_plain() -> None:
+def test_secrets_are_hidden_in_sanitised_text() -> None:
     secrets = ["hunter2", "hunter2-and-more", "with\ttab\n", "abc"]
     said = plain_text('exec: "hunter2-and-more hunter2 with\ttab" abc', 100)
     assert without_secrets(said, secrets) == 'exec: "*** *** ***" abc'

@@ -27,7 +27,7 @@ from tests.controller.running import eventually
 from tests.controller.samples import make_record
 
 
-def test_an_error_is_counted_each_time_and_logged_once_until_it_is_over(
+def test_a_repeated_error_is_counted_and_logged_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     failed: list[Exception] = []
@@ -51,13 +51,13 @@ def test_an_error_is_counted_each_time_and_logged_once_until_it_is_over(
 
 
 @pytest.mark.parametrize("error", [LeadershipLost("lost"), StoreUnavailable("away")])
-def test_a_lost_store_or_leadership_is_everybodys(error: Exception) -> None:
+def test_a_lost_store_or_leadership_is_not_contained_to_one_job(error: Exception) -> None:
     contained = Containment("not done", lambda _error: pytest.fail("it was counted"))
     with pytest.raises(type(error)), contained.of("job a"):
         raise error
 
 
-def test_what_is_remembered_of_troubles_is_bounded(
+def test_the_memory_of_errors_is_bounded(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(containment, "MOST_KNOWN", 10)
@@ -83,7 +83,7 @@ def make_retention(
     )
 
 
-async def test_a_job_that_cannot_be_forgotten_keeps_no_other_from_it(
+async def test_a_job_that_cannot_be_deleted_does_not_block_others(
     store: Store, clock: Clock
 ) -> None:
     ids = [f"j{number}" for number in range(5)]
@@ -171,7 +171,7 @@ async def seen(looks: Looks, *job_ids: str) -> None:
     await eventually(all_of_them, seconds=60, what="they are not looked at")
 
 
-async def test_news_of_one_job_keep_nobody_from_those_of_others(store: Store, looks: Looks) -> None:
+async def test_updates_of_one_job_do_not_block_others(store: Store, looks: Looks) -> None:
     async with store.write() as transaction:
         for job_id in ("bad", "good"):
             await insert_job(transaction, make_record(id=job_id), labels={})
@@ -182,7 +182,7 @@ async def test_news_of_one_job_keep_nobody_from_those_of_others(store: Store, lo
 
 
 @pytest.mark.parametrize("broken", ["settled_jobs", "unfinished_jobs", "changed_jobs"])
-async def test_what_cannot_be_read_ends_no_leader(
+async def test_an_unreadable_row_does_not_stop_the_leader(
     store: Store, looks: Looks, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     await seen(looks, "there")

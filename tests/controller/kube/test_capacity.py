@@ -14,7 +14,7 @@ from tests.controller.kube.api_server import Script, listing, says, serving
 NODE = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4", "memory": "1Gi"}}}
 
 
-async def test_nodes_are_listed_once_for_all_who_ask(tmp_path: Path, clock: Clock) -> None:
+async def test_concurrent_callers_share_one_node_list(tmp_path: Path, clock: Clock) -> None:
     script = Script(listing(NODE, version="1"), says({}, 500))
     async with serving(script, tmp_path) as kube:
         capacity = Capacity(kube, gpu_resources=frozenset(), clock=clock)
@@ -26,7 +26,7 @@ async def test_nodes_are_listed_once_for_all_who_ask(tmp_path: Path, clock: Cloc
         assert len(script.requests) == 2
 
 
-def test_of_a_node_its_room_is_read_and_not_the_images_that_it_has() -> None:
+def test_nodes_are_read_without_their_images() -> None:
     node = {
         "metadata": {"name": "n1", "labels": {"gpu": "a100"}, "managedFields": [{}]},
         "spec": {"podCIDR": "10.0.0.0/24", "taints": None},

@@ -120,7 +120,7 @@ async def connected(tmp_path: Path, server: Server) -> AsyncIterator[tuple[Kube,
         yield kube, site
 
 
-async def test_an_authority_that_is_rotated_is_trusted_without_a_restart(
+async def test_a_rotated_authority_is_trusted_without_restart(
     tmp_path: Path, server: Server
 ) -> None:
     async with connected(tmp_path, server) as (kube, site):
@@ -141,7 +141,7 @@ async def test_an_authority_without_key_identifiers_is_trusted(
 
 
 @pytest.mark.usefixtures("strict_by_default")
-async def test_a_server_that_nobody_vouches_for_is_not_trusted(
+async def test_a_server_with_untrusted_certificate_is_refused(
     tmp_path: Path, server: Server
 ) -> None:
     async with connected(tmp_path, server) as (kube, _site):
@@ -150,7 +150,7 @@ async def test_a_server_that_nobody_vouches_for_is_not_trusted(
             await kube.get(PODS, "a", "ns")
 
 
-async def test_a_client_certificate_that_is_rotated_is_shown_by_all_connections(
+async def test_a_rotated_client_certificate_is_used_by_all_connections(
     tmp_path: Path, server: Server
 ) -> None:
     async with connected(tmp_path, server) as (kube, site):
@@ -161,7 +161,7 @@ async def test_a_client_certificate_that_is_rotated_is_shown_by_all_connections(
             await kube.get(PODS, "a", "ns")
 
 
-async def test_a_certificate_whose_key_is_not_written_yet_changes_nothing(
+async def test_a_certificate_without_its_key_is_not_loaded_yet(
     tmp_path: Path, server: Server
 ) -> None:
     async with connected(tmp_path, server) as (kube, site):
@@ -179,7 +179,7 @@ async def test_a_certificate_whose_key_is_not_written_yet_changes_nothing(
         await kube.get(PODS, "a", "ns")
 
 
-async def test_shells_trust_the_new_authority_too(tmp_path: Path, server: Server) -> None:
+async def test_exec_connections_trust_the_new_authority(tmp_path: Path, server: Server) -> None:
     async with connected(tmp_path, server) as (kube, site):
         opening = PodExec.connect(
             kube.configuration, renew=kube.renew_credentials, follow=kube.follow_certificates
@@ -192,7 +192,7 @@ async def test_shells_trust_the_new_authority_too(tmp_path: Path, server: Server
                 await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
 
 
-async def test_a_certificate_that_is_never_good_is_refused(tmp_path: Path, server: Server) -> None:
+async def test_a_permanently_invalid_certificate_is_refused(tmp_path: Path, server: Server) -> None:
     async with connected(tmp_path, server) as (kube, _site):
         server.good = "nobody"
         with pytest.raises(Forbidden):

@@ -48,9 +48,7 @@ FORBIDDEN = says({"reason": "Unauthorized", "message": "Unauthorized"}, 401)
         (PODS, ("../x", "a/b?c"), "/api/v1/namespaces/..%2Fx/pods/a%2Fb%3Fc"),
     ],
 )
-def test_paths_are_built_so_that_no_name_leaves_its_place(
-    kind: Any, arguments: Any, path: str
-) -> None:
+def test_names_are_escaped_in_paths(kind: Any, arguments: Any, path: str) -> None:
     assert path_of(kind, *arguments) == path
 
 
@@ -67,7 +65,7 @@ async def test_a_list_is_read_page_by_page(tmp_path: Path) -> None:
     assert script.requests[1][2]["continue"] == "next"
 
 
-async def test_a_list_that_became_too_old_between_pages_begins_again(tmp_path: Path) -> None:
+async def test_a_list_that_expires_between_pages_restarts(tmp_path: Path) -> None:
     script = Script(
         listing(thing("a", "1"), version="7", **{"continue": "next"}),
         says({"reason": "Expired", "code": 410}, 410),
@@ -91,7 +89,7 @@ def shows(text: str, status: int) -> Answer:
 
 
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
-async def test_a_page_of_a_proxy_says_nothing_about_an_object(tmp_path: Path, status: int) -> None:
+async def test_an_html_404_of_a_proxy_is_not_not_found(tmp_path: Path, status: int) -> None:
     async with serving(Script(shows(PAGE, status)), tmp_path) as kube:
         with pytest.raises(Unavailable, match="before the API server"):
             await kube.get(VCJOBS, "a", "ns")
@@ -101,7 +99,7 @@ async def test_a_page_of_a_proxy_says_nothing_about_an_object(tmp_path: Path, st
             await kube.create(VCJOBS, {"metadata": {"name": "a"}}, "ns")
 
 
-async def test_a_group_that_is_not_served_has_no_objects(tmp_path: Path) -> None:
+async def test_a_404_of_an_unserved_group_is_not_found(tmp_path: Path) -> None:
     async with serving(Script(shows("404 page not found\n", 404)), tmp_path) as kube:
         with pytest.raises(NotFound):
             await kube.get(VCJOBS, "a", "ns")
@@ -119,9 +117,7 @@ async def test_refused_credentials_are_read_again_once(tmp_path: Path) -> None:
         assert len(script.tokens) == 4
 
 
-async def test_a_change_that_could_not_be_made_is_sent_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_an_unsent_write_is_retried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PAUSES_SECONDS", (0.01, 0.02))
     busy, broken = says({}, 429), says({}, 500)
     script = Script(busy, broken, says(thing("a", "1")), busy)
@@ -141,7 +137,7 @@ async def test_a_change_that_could_not_be_made_is_sent_again(
         assert len(script.requests) == 9
 
 
-async def test_streams_that_stay_open_keep_no_call_waiting(tmp_path: Path) -> None:
+async def test_open_streams_do_not_block_calls(tmp_path: Path) -> None:
     # The library's pool has this many connections; logs of more pods are followed at once.
     script, many = Script(streams(then="hang")), 100
     async with serving(script, tmp_path) as kube, AsyncExitStack() as stack:
@@ -153,7 +149,7 @@ async def test_streams_that_stay_open_keep_no_call_waiting(tmp_path: Path) -> No
             assert await kube.get(PODS, "a", "ns") == thing("a", "1")
 
 
-async def test_a_change_without_an_answer_is_left_to_the_caller(tmp_path: Path) -> None:
+async def test_a_write_without_response_is_not_retried(tmp_path: Path) -> None:
     script = Script(streams(then="cut"))
     async with serving(script, tmp_path) as kube:
         with pytest.raises(Unavailable):
@@ -183,13 +179,13 @@ async def _half(request: web.Request) -> web.StreamResponse:
 
 
 @pytest.mark.parametrize("answer", [_html, _half, says("x", 500)])
-async def test_a_server_in_trouble_is_unavailable(tmp_path: Path, answer: Any) -> None:
+async def test_a_5xx_is_unavailable(tmp_path: Path, answer: Any) -> None:
     async with serving(Script(answer), tmp_path) as kube:
         with pytest.raises(Unavailable):
             await kube.get(PODS, "a", "ns")
 
 
-async def test_no_server_is_unavailable(tmp_path: Path) -> None:
+async def test_a_refused_connection_is_unavailable(tmp_path: Path) -> None:
     kubeconfig = write_kubeconfig(tmp_path / "k", "http://127.0.0.1:1")
     async with Kube.connect(kubeconfig) as kube:
         with pytest.raises(Unavailable, match=r"Cannot connect to host 127\.0\.0\.1:1 "):
@@ -197,7 +193,7 @@ async def test_no_server_is_unavailable(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", "clusters: 7"])
-async def test_a_kubeconfig_that_is_none_is_told(tmp_path: Path, text: str) -> None:
+async def test_a_malformed_kubeconfig_is_reported(tmp_path: Path, text: str) -> None:
     (tmp_path / "k").write_text(text)
     with pytest.raises(Unavailable, match="configuration"):
         async with Kube.connect(tmp_path / "k"):
@@ -217,7 +213,7 @@ def config_map(name: str, **data: str) -> dict[str, Any]:
     return {"metadata": {"name": name}, "data": data}
 
 
-async def test_the_verbs_do_what_they_say(kube: Kube, request: pytest.FixtureRequest) -> None:
+async def test_each_verb_sends_its_request(kube: Kube, request: pytest.FixtureRequest) -> None:
     name = f"verbs-{abs(hash(request.node.nodeid)) % 10**8}"
     made = await kube.create(CONFIG_MAPS, config_map(name, a="1"), "default")
     with pytest.raises(AlreadyExists):
@@ -239,7 +235,7 @@ async def test_the_verbs_do_what_they_say(kube: Kube, request: pytest.FixtureReq
         await kube.get(CONFIG_MAPS, name, "default")
 
 
-async def test_many_calls_at_once_do_not_mix(kube: Kube) -> None:
+async def test_concurrent_calls_do_not_mix_responses(kube: Kube) -> None:
     names = [f"mix-{index}" for index in range(40)]
     made = await asyncio.gather(
         *(kube.create(CONFIG_MAPS, config_map(name, me=name), "default") for name in names)

@@ -33,7 +33,7 @@ def has_null_member(value: Any) -> bool:
 
 
 @given(st.dictionaries(st.text(max_size=8), JSON))
-def test_no_member_of_what_is_decoded_is_null_and_nothing_else_is_lost(sent: Any) -> None:
+def test_null_members_are_removed_and_all_others_kept(sent: Any) -> None:
     found = decode_object(json.dumps(sent).encode())
     assert not has_null_member(found)
     assert set(found) == {name for name, value in sent.items() if value is not None}
@@ -42,13 +42,13 @@ def test_no_member_of_what_is_decoded_is_null_and_nothing_else_is_lost(sent: Any
 
 
 @pytest.mark.parametrize("text", [b"", b"null", b"[]", b"7", b'{"a":', b"<html>", b"\xff"])
-def test_what_is_no_object_is_trouble(text: bytes) -> None:
+def test_a_body_that_is_no_object_is_unavailable(text: bytes) -> None:
     with pytest.raises(Unavailable):
         decode_object(text)
 
 
 @pytest.mark.parametrize("depth", [100, 100_000])
-def test_depth_ends_no_process(depth: int) -> None:
+def test_deeply_nested_json_does_not_crash(depth: int) -> None:
     text = b'{"a":' * depth + b"null" + b"}" * depth
     try:
         decode_object(text)
@@ -81,14 +81,14 @@ def test_a_list_without_items_is_empty(answer: dict[str, Any]) -> None:
         [],
     ],
 )
-async def test_what_is_no_list_is_trouble(tmp_path: Path, answer: Any) -> None:
+async def test_a_body_that_is_no_list_is_unavailable(tmp_path: Path, answer: Any) -> None:
     async with serving(Script(says(answer)), tmp_path) as kube:
         with pytest.raises(Unavailable):
             await kube.list(PODS)
 
 
 @pytest.mark.parametrize("kind", [CONFIG_MAPS, COMMANDS, PODS])
-async def test_every_list_call_takes_null_for_nothing(tmp_path: Path, kind: Kind) -> None:
+async def test_every_list_call_reads_null_as_empty(tmp_path: Path, kind: Kind) -> None:
     answer = EMPTY | {"metadata": {"resourceVersion": "7"}}
     async with serving(Script(says(answer)), tmp_path) as kube:
         assert [page async for page in kube.metadata(kind, labels="a=b")] == []
@@ -96,7 +96,7 @@ async def test_every_list_call_takes_null_for_nothing(tmp_path: Path, kind: Kind
         assert [part async for part in kube.parts(kind)] == [Part([], is_last=True, version="7")]
 
 
-async def test_a_watch_takes_null_for_nothing(tmp_path: Path) -> None:
+async def test_a_watch_reads_null_as_absent(tmp_path: Path) -> None:
     pod = {
         "metadata": {
             "name": "a",
@@ -116,7 +116,7 @@ async def test_a_watch_takes_null_for_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("event", [b"null\n", b"[]\n", b'{"type":"ADDED","object":null}\n'])
-async def test_an_event_that_is_none_begins_the_stream_again(tmp_path: Path, event: bytes) -> None:
+async def test_a_malformed_event_restarts_the_stream(tmp_path: Path, event: bytes) -> None:
     pod = {"metadata": {"name": "a", "resourceVersion": "8"}}
     listed = says({"items": None, "metadata": {"resourceVersion": "7"}})
     script = Script(listed, streams(event), streams(("ADDED", pod)))
@@ -125,7 +125,7 @@ async def test_an_event_that_is_none_begins_the_stream_again(tmp_path: Path, eve
         assert await anext(events) == Changed(pod)
 
 
-async def test_an_error_without_words_is_the_servers(tmp_path: Path) -> None:
+async def test_an_error_without_message_is_attributed_to_the_server(tmp_path: Path) -> None:
     pod = {"metadata": {"name": "a", "resourceVersion": "8"}}
     listed = says({"items": None, "metadata": {"resourceVersion": "7"}})
     wordless = streams(b'{"type":"ERROR","object":null}\n')

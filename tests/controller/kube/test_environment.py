@@ -24,9 +24,7 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name.lower(), raising=False)
 
 
-async def test_a_netrc_that_knows_the_server_changes_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_netrc_entry_is_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     netrc = tmp_path / "netrc"
     netrc.write_text("default login somebody password something\n")
     monkeypatch.setenv("NETRC", str(netrc))
@@ -36,7 +34,7 @@ async def test_a_netrc_that_knows_the_server_changes_nothing(
     assert script.tokens == ["Bearer first"]
 
 
-async def test_hooks_that_hold_all_threads_keep_no_call_waiting(tmp_path: Path) -> None:
+async def test_hooks_that_block_all_threads_delay_no_call(tmp_path: Path) -> None:
     over, threads = Event(), ThreadPoolExecutor(1)
     asyncio.get_running_loop().set_default_executor(threads)
     async with serving(Script(ASKED), tmp_path) as kube:
@@ -49,7 +47,7 @@ async def test_hooks_that_hold_all_threads_keep_no_call_waiting(tmp_path: Path) 
             await held
 
 
-async def test_a_proxy_of_the_environment_is_used(
+async def test_a_proxy_from_the_environment_is_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = Script(ASKED)
@@ -81,7 +79,7 @@ async def test_a_proxy_of_the_environment_is_used(
         ("https://localhost:6443", "", None),
     ],
 )
-def test_which_proxy_leads_to_the_server(
+def test_the_proxy_is_chosen_by_environment_and_kubeconfig(
     url: str, none_for: str, proxy: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HTTPS_PROXY", "http://p:3128")

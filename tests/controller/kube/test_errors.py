@@ -44,7 +44,7 @@ from controller.kube.errors import (
         (504, {"reason": "Timeout"}, Unavailable),
     ],
 )
-def test_every_answer_has_its_error(status: int, body: dict[str, Any], kind: type) -> None:
+def test_every_status_maps_to_its_error(status: int, body: dict[str, Any], kind: type) -> None:
     error = error_from(status, body)
     assert type(error) is kind
     assert error.status == status
@@ -64,7 +64,7 @@ def test_every_answer_has_its_error(status: int, body: dict[str, Any], kind: typ
         (None, None, None),
     ],
 )
-def test_when_to_come_back_is_kept(header: str | None, details: Any, seconds: float | None) -> None:
+def test_retry_after_is_kept(header: str | None, details: Any, seconds: float | None) -> None:
     assert error_from(429, {"details": details}, header).retry_after_seconds == seconds
 
 
@@ -76,5 +76,5 @@ def test_when_to_come_back_is_kept(header: str | None, details: Any, seconds: fl
         (None, "the API server answered 400"),
     ],
 )
-def test_what_a_webhook_says_is_text(said: object, shown: str) -> None:
+def test_a_webhook_message_is_plain_text(said: object, shown: str) -> None:
     assert error_from(400, {"message": said}).message == shown

@@ -66,7 +66,7 @@ async def read_until(stream: TerminalStream, text: bytes) -> bytes:
     return output
 
 
-def test_the_url_says_what_runs_where() -> None:
+def test_the_exec_url_names_pod_container_and_command() -> None:
     url = exec_url("https://k:6443/base/", ExecTarget("a/b", "p?", "c&d"), ["sh", "-c", "a b&c"])
     assert url == (
         "wss://k:6443/base/api/v1/namespaces/a%2Fb/pods/p%3F/exec"
@@ -74,7 +74,7 @@ def test_the_url_says_what_runs_where() -> None:
     )
 
 
-async def test_a_command_has_a_terminal_and_its_exit_code_comes_back(executor: PodExec) -> None:
+async def test_a_command_has_a_terminal_and_returns_its_exit_code(executor: PodExec) -> None:
     stream = await executor.open(WHERE, ["sh", "-c", "tty && stty -echo; read x; echo <$x>; exit 3"
                                          .replace("<$x>", '"got $x"')])  # fmt: skip
     await read_until(stream, b"/dev/")
@@ -90,14 +90,14 @@ async def test_a_command_has_a_terminal_and_its_exit_code_comes_back(executor: P
     await stream.close()
 
 
-async def test_a_command_that_succeeds_has_exit_code_0(executor: PodExec) -> None:
+async def test_a_successful_command_has_exit_code_0(executor: PodExec) -> None:
     stream = await executor.open(WHERE, ["true"])
     assert (await until_ended(stream))[1] == Exited(0)
     await stream.close()
 
 
 @pytest.mark.parametrize("protocols", [("v5.channel.k8s.io",), ("v4.channel.k8s.io",)])
-async def test_both_protocols_are_spoken_and_v5_is_asked_for_first(
+async def test_v5_is_preferred_and_v4_supported(
     server: ExecServer, executor: PodExec, protocols: tuple[str, ...]
 ) -> None:
     server.protocols = protocols
@@ -107,7 +107,7 @@ async def test_both_protocols_are_spoken_and_v5_is_asked_for_first(
     await stream.close()
 
 
-async def test_a_server_that_speaks_neither_is_refused(
+async def test_a_server_without_a_supported_subprotocol_is_refused(
     server: ExecServer, executor: PodExec
 ) -> None:
     server.protocols = ()
@@ -125,7 +125,7 @@ async def test_the_size_reaches_the_terminal(server: ExecServer, executor: PodEx
     await stream.close()
 
 
-async def test_input_longer_than_a_frame_arrives_whole(executor: PodExec) -> None:
+async def test_input_longer_than_a_frame_arrives_complete(executor: PodExec) -> None:
     stream = await executor.open(
         WHERE, ["sh", "-c", "stty raw -echo; echo go; head -c 100000 | wc -c"]
     )
@@ -137,7 +137,7 @@ async def test_input_longer_than_a_frame_arrives_whole(executor: PodExec) -> Non
     await stream.close()
 
 
-async def test_little_waits_in_the_kernel_behind_which_an_interrupt_would_have_effect(
+async def test_little_data_is_buffered_ahead_of_an_interrupt(
     executor: PodExec,
 ) -> None:
     stream = await executor.open(WHERE, ["head", "-c", str(40 << 20), "/dev/zero"])
@@ -185,7 +185,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
-async def test_a_connection_that_breaks_is_lost_and_not_exited(
+async def test_a_broken_connection_is_lost_and_not_an_exit(
     server: ExecServer, executor: PodExec
 ) -> None:
     stream = await executor.open(WHERE, ["sh", "-c", "echo here; exec sleep 60"])
@@ -206,7 +206,7 @@ async def test_a_refusal_before_the_upgrade_has_its_status(
     assert raised.value.status == status
 
 
-async def test_a_server_that_is_down_is_no_answer(server: ExecServer) -> None:
+async def test_an_unreachable_server_is_unavailable(server: ExecServer) -> None:
     configuration = Configuration(host="http://127.0.0.1:1")
     async with PodExec.connect(configuration, renew=no_renewal) as executor:
         with pytest.raises(ExecFailed) as raised:
@@ -260,10 +260,10 @@ async def test_more_execs_than_a_pool_has_connections(executor: PodExec) -> None
         ({}, Exited(None, "the command failed")),
     ],
 )  # fmt: skip
-def test_a_status_says_how_it_ended(status: object, exited: Exited) -> None:
+def test_the_exit_status_is_parsed(status: object, exited: Exited) -> None:
     assert read_status(json.dumps(status).encode()) == exited
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"status": 1}'])
-def test_half_a_status_says_nothing_yet(data: bytes) -> None:
+def test_a_partial_status_is_not_parsed(data: bytes) -> None:
     assert read_status(data) is None

@@ -31,7 +31,7 @@ def test_a_controller_imports_no_model_and_no_api_of_the_library() -> None:
 
 
 @pytest.mark.parametrize("first", ["", "import kubernetes_asyncio.client"])
-def test_a_plugin_gets_everything_that_the_library_has(first: str) -> None:
+def test_a_plugin_can_use_the_whole_library(first: str) -> None:
     printed = run(
         f"""
         {first}
@@ -58,7 +58,7 @@ def test_a_plugin_gets_everything_that_the_library_has(first: str) -> None:
     assert printed == "p\n"
 
 
-def test_what_is_asked_for_in_many_threads_is_there_in_all() -> None:
+def test_lazy_imports_are_thread_safe() -> None:
     run(
         """
         import controller.kube.library

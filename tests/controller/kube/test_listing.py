@@ -65,7 +65,7 @@ def names(objects: Sequence[Any]) -> list[str]:
     return [one["metadata"]["name"] for one in objects]
 
 
-async def test_pages_are_as_long_as_their_objects_allow(tmp_path: Path) -> None:
+async def test_the_page_size_adapts_to_object_size(tmp_path: Path) -> None:
     small, version, asked = await read(paging(1000), tmp_path)
     assert names(small) == [f"p-{number}" for number in range(1000)]
     assert version == "100", "the first page's: a later one's hides what happened meanwhile"
@@ -77,7 +77,7 @@ async def test_pages_are_as_long_as_their_objects_allow(tmp_path: Path) -> None:
     assert all(50 < limit < 100 for limit in limits[1:])
 
 
-async def test_only_what_the_transform_declares_is_kept(tmp_path: Path) -> None:
+async def test_only_fields_declared_by_the_transform_are_kept(tmp_path: Path) -> None:
     objects, *_ = await read(paging(3), tmp_path, FieldTransform(fields.POD))
     assert objects[0] == {
         "metadata": {"name": "p-0"},
@@ -87,12 +87,12 @@ async def test_only_what_the_transform_declares_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("most", [0, 7])
-async def test_a_server_with_a_limit_of_its_own_is_taken(tmp_path: Path, most: int) -> None:
+async def test_a_server_side_page_limit_is_accepted(tmp_path: Path, most: int) -> None:
     objects, version, _ = await read(paging(200, most=most), tmp_path)
     assert (names(objects), version) == ([f"p-{n}" for n in range(200)], "100")
 
 
-async def test_a_page_that_is_too_long_is_cut_while_it_comes(
+async def test_an_oversize_page_is_aborted_while_streaming(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoding, "LONGEST_PAGE", 100_000)
@@ -105,7 +105,7 @@ async def test_a_page_that_is_too_long_is_cut_while_it_comes(
     assert len(asked) == 3
 
 
-async def test_pages_may_be_empty_and_go_on(tmp_path: Path) -> None:
+async def test_empty_pages_with_continue_token_are_followed(tmp_path: Path) -> None:
     script = Script(
         says({"items": None, "metadata": {"resourceVersion": "5", "continue": "a"}}),
         says({"items": [], "metadata": {"resourceVersion": "6", "continue": "b"}}),
@@ -119,7 +119,7 @@ async def test_pages_may_be_empty_and_go_on(tmp_path: Path) -> None:
     )
 
 
-async def test_a_server_that_goes_on_with_the_same_page_for_ever_is_trouble(tmp_path: Path) -> None:
+async def test_an_endlessly_repeated_page_is_unavailable(tmp_path: Path) -> None:
     same = says({"items": pods(0, 1), "metadata": {"resourceVersion": "5", "continue": "a"}})
     async with serving(Script(same), tmp_path) as kube:
         with pytest.raises(Unavailable):
@@ -131,7 +131,7 @@ async def test_a_server_that_goes_on_with_the_same_page_for_ever_is_trouble(tmp_
     [b"", b'{"items":[', b'{"items":[{"metadata":{"name":"a"}}', b'{"items":[]'],
 )
 @pytest.mark.parametrize("longest", [0, 1 << 20])
-async def test_a_page_that_breaks_off_is_trouble(
+async def test_a_truncated_page_is_unavailable(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: bytes, longest: int
 ) -> None:
     monkeypatch.setattr(decoding, "LONGEST_PAGE", longest)
@@ -158,7 +158,7 @@ async def test_a_list_without_a_version_removes_nothing(
     assert [type(one) for one in told] == [Unavailable, Unavailable, type(None)]
 
 
-async def test_a_list_that_expires_between_its_pages_is_at_last_asked_for_whole(
+async def test_a_repeatedly_expiring_list_is_finally_requested_unpaged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_module, "FIRST_PAUSE_SECONDS", 0.01)
@@ -185,7 +185,7 @@ async def test_a_list_that_expires_between_its_pages_is_at_last_asked_for_whole(
     assert len(names(whole)) == 150
 
 
-async def test_the_loop_goes_on_while_a_long_list_is_read(tmp_path: Path) -> None:
+async def test_a_long_list_does_not_block_the_loop(tmp_path: Path) -> None:
     text = json.dumps({"items": pods(0, 2000, 3000), "metadata": {"resourceVersion": "1"}}).encode()
 
     async def answer(_request: web.Request) -> web.StreamResponse:

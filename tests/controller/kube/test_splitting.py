@@ -40,7 +40,7 @@ def split(text: bytes, size: int) -> tuple[list[Any], Any]:
     st.sampled_from([None, 1]),
     st.integers(1, 40),
 )
-def test_objects_and_what_is_around_them_come_apart_wherever_the_bytes_are_cut(
+def test_list_items_are_split_at_any_byte_boundaries(
     objects: Any, around: dict[str, Any], items_first: bool, indent: int | None, size: int
 ) -> None:
     items = {"items": objects}
@@ -59,7 +59,7 @@ def test_objects_and_what_is_around_them_come_apart_wherever_the_bytes_are_cut(
         b'{"items":[[{"a":1}]]} ]',
     ],
 )
-def test_what_is_no_list_of_objects_is_trouble_or_none(text: bytes) -> None:
+def test_malformed_lists_are_unavailable_or_empty(text: bytes) -> None:
     try:
         found, _ = split(text, 1)
     except (Unavailable, ValueError):
@@ -68,7 +68,7 @@ def test_what_is_no_list_of_objects_is_trouble_or_none(text: bytes) -> None:
 
 
 @pytest.mark.parametrize("text", [b'{"a":"', b'{"items":[{"a":"', b'{"items":[{"a":[1,', b"["])
-def test_an_object_without_end_is_given_up(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_endless_object_is_aborted(text: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(decoding, "LONGEST_OBJECT", 1000)
     splitter = ListSplitter()
     splitter.feed(text)
@@ -78,7 +78,7 @@ def test_an_object_without_end_is_given_up(text: bytes, monkeypatch: pytest.Monk
         splitter.feed(b"1,        " * 20)
 
 
-def test_a_map_of_that_name_is_no_list() -> None:
+def test_a_map_named_items_is_not_split() -> None:
     text = b'{"items":{"a":{"b":1}},"spec":{"items":[{"c":2}]}}'
     found, rest = split(text, 3)
     assert (found, rest) == ([], json.loads(text))

@@ -98,7 +98,7 @@ async def asked_for(plugin: Plugin, server: Server, folder: Path) -> AsyncIterat
             yield kube
 
 
-async def test_calls_whose_token_has_ended_ask_for_another_once(tmp_path: Path) -> None:
+async def test_concurrent_calls_with_an_expired_token_renew_it_once(tmp_path: Path) -> None:
     plugin, server = Plugin(tmp_path), Server(says(thing("a", "1")))
     async with asked_for(plugin, server, tmp_path) as kube:
         await kube.get(PODS, "a", "ns")
@@ -109,7 +109,7 @@ async def test_calls_whose_token_has_ended_ask_for_another_once(tmp_path: Path) 
         assert plugin.runs == 2
 
 
-async def test_a_watch_whose_token_has_ended_goes_on_at_once(tmp_path: Path) -> None:
+async def test_a_watch_with_an_expired_token_resumes_at_once(tmp_path: Path) -> None:
     plugin = Plugin(tmp_path)
     server = Server(
         listing(version="5"),
@@ -129,7 +129,7 @@ async def test_a_watch_whose_token_has_ended_goes_on_at_once(tmp_path: Path) -> 
     assert server.requests[-1][2]["resourceVersion"] == "6"
 
 
-async def test_a_token_that_is_never_good_is_asked_for_once_a_call(tmp_path: Path) -> None:
+async def test_an_always_invalid_token_is_renewed_once_per_call(tmp_path: Path) -> None:
     plugin, server = Plugin(tmp_path), Server(says({}))
     server.good = "none"
     async with asked_for(plugin, server, tmp_path) as kube:
@@ -140,7 +140,7 @@ async def test_a_token_that_is_never_good_is_asked_for_once_a_call(tmp_path: Pat
     assert len(server.requests) == 4
 
 
-async def test_a_program_that_hangs_keeps_nobody_waiting_for_ever(
+async def test_a_hanging_credential_plugin_times_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plugin, server = Plugin(tmp_path), Server(says(thing("a", "1")))
@@ -158,7 +158,7 @@ async def test_a_program_that_hangs_keeps_nobody_waiting_for_ever(
 
 
 @pytest.mark.parametrize("content", ["", "hello", "- a\n", "{}"])
-async def test_a_file_that_is_no_kubeconfig_is_told_by_its_name(
+async def test_a_malformed_kubeconfig_is_reported_with_its_path(
     tmp_path: Path, content: str
 ) -> None:
     file = tmp_path / "config"
@@ -196,7 +196,7 @@ ANSWERS = ("", "x", "null", "[]", '"x"', "{}", '{"status":null}', '{"status":{"t
            '"status":{"token":"t","expirationTimestamp":"soon"}}')  # fmt: skip
 
 
-async def test_a_kubeconfig_that_is_half_written_is_no_more_than_not_usable(
+async def test_a_partly_written_kubeconfig_is_unusable(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "kubeconfig"
@@ -208,7 +208,7 @@ async def test_a_kubeconfig_that_is_half_written_is_no_more_than_not_usable(
 
 
 @pytest.mark.parametrize("said", ANSWERS)
-async def test_a_program_that_says_anything_gives_no_more_than_no_credentials(
+async def test_malformed_output_of_a_credential_plugin_yields_no_credentials(
     tmp_path: Path, said: str
 ) -> None:
     (tmp_path / "answer").write_text(said)
@@ -218,7 +218,7 @@ async def test_a_program_that_says_anything_gives_no_more_than_no_credentials(
         await transport.Credentials(path).load()
 
 
-async def test_an_authority_that_is_none_is_no_usable_configuration(tmp_path: Path) -> None:
+async def test_a_malformed_authority_is_an_unusable_configuration(tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(WHOLE.partition("users:")[0] + "users: [{name: u, user: {token: t}}]\n")
     with pytest.raises(Unavailable, match="certificates cannot be used"):
@@ -226,7 +226,7 @@ async def test_an_authority_that_is_none_is_no_usable_configuration(tmp_path: Pa
             pass
 
 
-async def test_a_file_with_a_token_may_end_with_a_line_break(tmp_path: Path) -> None:
+async def test_a_token_file_may_end_with_a_line_break(tmp_path: Path) -> None:
     server = Server(says(thing("a", "1")))
     server.good = "from-a-file"
     async with serving(server, tmp_path):
@@ -239,7 +239,7 @@ async def test_a_file_with_a_token_may_end_with_a_line_break(tmp_path: Path) -> 
             await kube.get(PODS, "a", "ns")
 
 
-async def test_a_program_that_gives_nothing_any_more_takes_nothing_away(
+async def test_a_failing_credential_plugin_keeps_the_last_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "CREDENTIALS_SECONDS", 0.0)
@@ -259,7 +259,7 @@ async def test_a_program_that_gives_nothing_any_more_takes_nothing_away(
 
 
 @pytest.mark.parametrize("content", ["a word", "[", "{}", None])
-async def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str | None) -> None:
+async def test_a_malformed_kubeconfig_is_named(tmp_path: Path, content: str | None) -> None:
     file = tmp_path / "config"
     if content is not None:
         file.write_text(content)
@@ -267,7 +267,7 @@ async def test_a_kubeconfig_that_is_none_is_named(tmp_path: Path, content: str |
         await transport.Credentials(file).load()
 
 
-async def test_without_any_configuration_the_places_are_told(
+async def test_without_configuration_the_searched_locations_are_listed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

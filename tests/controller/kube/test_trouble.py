@@ -61,7 +61,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(reads_it, "CALL_SECONDS", 0.2)
 
 
-async def test_no_trouble_becomes_a_hot_loop_or_hides_what_comes_after(tmp_path: Path) -> None:
+async def test_no_error_causes_a_hot_loop_or_hides_later_events(tmp_path: Path) -> None:
     async with asyncio.TaskGroup() as tasks:  # in parallel: each takes a while
         for number, trouble in enumerate(TROUBLES):
             folder = tmp_path / str(number)
@@ -98,7 +98,7 @@ async def follow_through(trouble: str, folder: Path) -> None:
     assert seen[-1] == Changed(thing("b", "9")), trouble
 
 
-async def test_a_list_that_always_becomes_too_old_is_given_up(tmp_path: Path) -> None:
+async def test_an_always_expiring_list_is_abandoned(tmp_path: Path) -> None:
     script = Script(LIST)
     script.repeat(listing(version="5", **{"continue": "next"}), says({"reason": "Expired"}, 410))
     async with serving(script, tmp_path) as kube:

@@ -49,7 +49,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 0.01)
 
 
-async def test_all_objects_then_changes(tmp_path: Path) -> None:
+async def test_a_watch_yields_all_objects_and_then_changes(tmp_path: Path) -> None:
     script = Script(
         listing(thing("a", "1"), version="5"),
         streams(
@@ -61,7 +61,7 @@ async def test_all_objects_then_changes(tmp_path: Path) -> None:
     assert script.requests[1][2]["labelSelector"] == "mine=yes"
 
 
-async def test_what_keeps_it_from_going_on_is_told_until_it_does(tmp_path: Path) -> None:
+async def test_the_reason_of_a_broken_watch_is_reported_until_it_resumes(tmp_path: Path) -> None:
     told: list[str | None] = []
 
     def tell(trouble: KubeError | None) -> None:
@@ -86,7 +86,7 @@ async def test_what_keeps_it_from_going_on_is_told_until_it_does(tmp_path: Path)
     assert trouble[-2:] == ["Unavailable", None]
 
 
-async def test_a_connection_that_is_given_up_is_followed_by_another_from_where_it_was(
+async def test_an_abandoned_connection_is_resumed_from_its_resource_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 3600.0)  # the server does not give up
@@ -111,7 +111,7 @@ async def test_a_connection_that_is_given_up_is_followed_by_another_from_where_i
     assert set(told) == {None}, "it was no trouble"
 
 
-async def test_a_pause_after_a_failure_ends_when_another_connection_is_asked_for(
+async def test_a_reconnect_request_ends_the_backoff(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 3600.0)
@@ -129,7 +129,9 @@ async def test_a_pause_after_a_failure_ends_when_another_connection_is_asked_for
 
 
 @pytest.mark.parametrize("then", ["end", "cut"])
-async def test_a_stream_that_ends_goes_on_where_it_was(tmp_path: Path, then: str) -> None:
+async def test_an_ended_stream_is_resumed_from_its_resource_version(
+    tmp_path: Path, then: str
+) -> None:
     script = Script(
         listing(version="5"),
         streams(("ADDED", thing("a", "6")), ("BOOKMARK", thing("", "9")), then=then),
@@ -139,7 +141,7 @@ async def test_a_stream_that_ends_goes_on_where_it_was(tmp_path: Path, then: str
     assert [query["resourceVersion"] for *_, query in script.requests[1:]] == ["5", "9"]
 
 
-async def test_a_forgotten_version_lists_again(tmp_path: Path) -> None:
+async def test_an_expired_resource_version_lists_again(tmp_path: Path) -> None:
     script = Script(
         listing(thing("a", "1"), version="5"),
         streams(gone()),
@@ -159,7 +161,7 @@ async def test_a_watch_refused_with_410_lists_again(tmp_path: Path) -> None:
     assert names(await events(script, tmp_path, 2)) == ["=", "=b"]
 
 
-async def test_a_server_in_trouble_is_asked_again(tmp_path: Path) -> None:
+async def test_a_failing_server_is_retried(tmp_path: Path) -> None:
     script = Script(
         says({}, 500),
         says({"reason": "TooManyRequests"}, 429),
@@ -172,7 +174,7 @@ async def test_a_server_in_trouble_is_asked_again(tmp_path: Path) -> None:
     assert names(await events(script, tmp_path, 2)) == ["=", "+a"]
 
 
-async def test_a_version_that_nothing_follows_any_more_lists_again(
+async def test_a_resource_version_from_the_future_lists_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # After its etcd was restored from a backup, an API server sends nothing until it reaches the
@@ -189,7 +191,7 @@ async def test_a_version_that_nothing_follows_any_more_lists_again(
     assert script.requests[-1][2]["resourceVersion"] == "10"
 
 
-async def test_a_watch_that_says_what_is_older_lists_again(tmp_path: Path) -> None:
+async def test_an_event_with_an_older_resource_version_lists_again(tmp_path: Path) -> None:
     # A stale event would restore a deleted object, and no later event would delete it.
     script = Script(
         listing(thing("a", "4"), version="5"),
@@ -200,7 +202,7 @@ async def test_a_watch_that_says_what_is_older_lists_again(tmp_path: Path) -> No
     assert names(await events(script, tmp_path, 4)) == ["=a", "-a", "=", "+b"]
 
 
-async def test_a_list_of_a_server_that_lags_behind_is_not_the_truth(tmp_path: Path) -> None:
+async def test_a_list_from_a_lagging_server_is_not_used(tmp_path: Path) -> None:
     stale = listing(version="7")
     script = Script(
         listing(version="5"),
@@ -212,7 +214,7 @@ async def test_a_list_of_a_server_that_lags_behind_is_not_the_truth(tmp_path: Pa
     assert names(await events(script, tmp_path, 4)) == ["=", "+a", "=a", "+b"]
 
 
-async def test_nothing_of_a_long_list_that_is_stale_is_taken(tmp_path: Path) -> None:
+async def test_no_page_of_a_stale_list_is_used(tmp_path: Path) -> None:
     many = [thing(f"old{number}", "3") for number in range(120)]
     script = Script(
         listing(version="5"),
@@ -223,7 +225,7 @@ async def test_nothing_of_a_long_list_that_is_stale_is_taken(tmp_path: Path) -> 
     assert names(await events(script, tmp_path, 2)) == ["=", "=a"]
 
 
-async def test_a_list_that_stays_older_is_of_a_store_that_was_restored(
+async def test_a_persistently_older_list_means_a_restored_etcd(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.01)
@@ -236,14 +238,14 @@ async def test_a_list_that_stays_older_is_of_a_store_that_was_restored(
     assert names(await events(script, tmp_path, 3)) == ["=a", "=b", "+c"]
 
 
-async def test_versions_that_are_no_numbers_are_not_compared(tmp_path: Path) -> None:
+async def test_non_numeric_resource_versions_are_not_compared(tmp_path: Path) -> None:
     script = Script(
         listing(version="b-9"), streams(("ADDED", thing("a", "a-1")), ("ADDED", thing("b", "3")))
     )
     assert names(await events(script, tmp_path, 3)) == ["=", "+a", "+b"]
 
 
-async def test_an_event_that_the_server_cannot_send_lists_again(tmp_path: Path) -> None:
+async def test_an_error_event_lists_again(tmp_path: Path) -> None:
     # client-go lists after any ERROR. Here a short fault of the server causes no list.
     status = {"kind": "Status", "code": 500, "message": "unable to decode an object in the watch"}
     script = Script(
@@ -255,7 +257,7 @@ async def test_an_event_that_the_server_cannot_send_lists_again(tmp_path: Path) 
     assert names(await events(script, tmp_path, 2)) == ["=a", "=b"]
 
 
-async def test_a_quiet_stream_that_is_cut_again_and_again_lists_nothing_anew(
+async def test_a_quiet_repeatedly_cut_stream_does_not_list_again(
     tmp_path: Path,
 ) -> None:
     script = Script(
@@ -266,14 +268,14 @@ async def test_a_quiet_stream_that_is_cut_again_and_again_lists_nothing_anew(
     assert names(await events(script, tmp_path, 2)) == ["=a", "+b"]
 
 
-async def test_an_event_in_many_pieces_is_one_event(tmp_path: Path) -> None:
+async def test_an_event_in_many_chunks_is_one_event(tmp_path: Path) -> None:
     line = b'{"type":"ADDED","object":{"metadata":{"name":"a","resourceVersion":"6"}}}\n'
     pieces = [line[index : index + 1] for index in range(len(line))]
     script = Script(listing(version="5"), streams(*pieces, then="hang"))
     assert names(await events(script, tmp_path, 2)) == ["=", "+a"]
 
 
-def test_pauses_grow_to_a_bound_and_begin_again() -> None:
+def test_the_backoff_grows_to_a_limit_and_resets() -> None:
     backoff = Backoff(uniform=lambda _low, high: high)
     trouble = Unavailable("down")
     pauses = [backoff.after(trouble) for _ in range(20)]
@@ -283,12 +285,12 @@ def test_pauses_grow_to_a_bound_and_begin_again() -> None:
     assert backoff.after(trouble) == pauses[0]
 
 
-def test_the_server_s_own_pause_counts_when_it_is_longer() -> None:
+def test_a_longer_retry_after_overrides_the_backoff() -> None:
     backoff = Backoff(uniform=lambda _low, high: high)
     assert backoff.after(Throttled("later", retry_after_seconds=17)) == 17
 
 
-def test_what_cut_a_stream_that_lived_for_long_does_not_lengthen_the_pauses() -> None:
+def test_the_cut_of_a_long_stream_does_not_grow_the_backoff() -> None:
     backoff = Backoff(uniform=lambda _low, high: high)
     trouble = Unavailable("cut")
     first = backoff.after(trouble)

@@ -53,7 +53,7 @@ CURSORS = 40
         pytest.param(1000, 300, 12, (5, 20), id="long", marks=pytest.mark.long),
     ],
 )
-async def test_whoever_leads_history_updates_and_ledger_are_what_the_cluster_recorded(
+async def test_under_changing_leaders_history_updates_and_ledger_match_the_cluster(
     redis_server: RedisServer,
     postgres: Postgres,
     tmp_path: Path,

@@ -63,7 +63,7 @@ async def learn(store: Store, pipeline: Pipeline, term: int, *answers: Any) -> N
         await keep_learning(server, store, pipeline, term=term)
 
 
-async def test_what_was_learned_stays_until_it_is_read_again(
+async def test_discovered_features_are_kept_until_the_next_discovery(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline, learned = make_pipeline(), list[Capabilities]()
@@ -76,7 +76,7 @@ async def test_what_was_learned_stays_until_it_is_read_again(
     assert (await stored(store)) == learned[-1]
 
 
-async def test_who_leads_while_the_server_is_away_knows_what_was_learned_before(
+async def test_a_leader_without_server_uses_earlier_discovered_features(
     store: Store,
 ) -> None:
     await learn(store, make_pipeline(), await lead(store), document("a"))
@@ -86,7 +86,7 @@ async def test_who_leads_while_the_server_is_away_knows_what_was_learned_before(
     assert later.capabilities.lacks({"spec": {"b": 1}})
 
 
-async def test_who_leads_no_more_writes_nothing_down(store: Store) -> None:
+async def test_a_lost_leader_stores_no_discovery(store: Store) -> None:
     term = await lead(store)
     await lead(store)
     server: Any = Server(document("a"))
@@ -95,7 +95,7 @@ async def test_who_leads_no_more_writes_nothing_down(store: Store) -> None:
     assert await stored(store) is None
 
 
-async def test_a_server_that_stays_away_is_told_once(
+async def test_a_lasting_outage_is_logged_once(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)

@@ -40,7 +40,7 @@ def lease(kube: Kube, holder: str, clock: Clock, name: str = "l") -> Lease:
     )  # fmt: skip
 
 
-async def test_a_lease_has_one_holder_until_nobody_renews_it(cluster: EmbeddedCluster) -> None:
+async def test_a_lease_has_one_holder_until_it_expires(cluster: EmbeddedCluster) -> None:
     async with Kube.connect(cluster.kubeconfig("admin")) as kube:
         clock = Clock(100.0)
         one, other = lease(kube, "one", clock), lease(kube, "other", clock)
@@ -62,7 +62,7 @@ async def test_a_lease_has_one_holder_until_nobody_renews_it(cluster: EmbeddedCl
         assert found["spec"]["leaseTransitions"] >= 2
 
 
-async def test_a_lease_that_nobody_could_renew_is_not_abandoned(
+async def test_a_lease_is_kept_through_an_api_server_outage(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(other: Lease) -> None:
@@ -96,7 +96,7 @@ async def test_a_lease_that_nobody_could_renew_is_not_abandoned(
         assert await other.take()
 
 
-async def test_who_finds_another_holder_leads_no_more(
+async def test_a_leader_that_finds_another_holder_stops(
     cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.leader.election.RENEW_SECONDS", 0.05)
@@ -114,7 +114,7 @@ async def test_who_finds_another_holder_leads_no_more(
 
 
 @pytest.mark.needs("postgres")
-async def test_another_controller_takes_over_and_all_answer(
+async def test_another_replica_takes_over_and_all_replicas_respond(
     cluster: EmbeddedCluster, redis_server: RedisServer, postgres: Postgres, tmp_path: Path
 ) -> None:
     url = postgres.new_database()

@@ -123,7 +123,7 @@ async def test_a_leader_that_cannot_write_frees_the_lease_for_one_that_can(
             await keeps
 
 
-async def test_with_the_store_away_for_all_nobody_takes_the_lease_and_the_leader_stays(
+async def test_during_a_common_store_outage_the_leader_stays(
     leases: Leases, clock: Clock, tasks: list[asyncio.Task[Any]]
 ) -> None:
     (one, link), (other, its) = stand(leases, clock, "one"), stand(leases, clock, "other")
@@ -144,7 +144,7 @@ async def test_with_the_store_away_for_all_nobody_takes_the_lease_and_the_leader
     assert (leases.holder, stands.done()) == ("one", False)
 
 
-async def test_one_that_has_never_written_to_its_store_does_not_lead(
+async def test_a_replica_that_never_wrote_to_its_store_does_not_lead(
     leases: Leases, clock: Clock, tasks: list[asyncio.Task[Any]]
 ) -> None:
     one, link = stand(leases, clock, "one")

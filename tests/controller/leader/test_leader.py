@@ -188,9 +188,7 @@ def leading(store: Store, redis: Redis, tmp_path: Path) -> Lead:
 
 
 @pytest.mark.parametrize(("again", "why"), [(True, NOT_READ), (False, "not the leader yet")])
-async def test_one_that_does_not_lead_says_why_it_is_not_ready(
-    leading: Lead, again: bool, why: str
-) -> None:
+async def test_a_standby_states_why_it_is_not_ready(leading: Lead, again: bool, why: str) -> None:
     async with leading(again=again) as w:
         assert tuple(w.leader.problems()) == (why,)
         assert (w.leader.publisher, w.leader.degraded(), w.leader.faults()) == (None, (), ())
@@ -201,7 +199,7 @@ async def test_one_that_does_not_lead_says_why_it_is_not_ready(
         assert w.metric("enqueued_total", reason="asked") is None
 
 
-async def test_one_that_leads_says_what_does_not_work_yet(leading: Lead, store: Store) -> None:
+async def test_a_leader_reports_what_does_not_work_yet(leading: Lead, store: Store) -> None:
     async with leading() as w:
         assert w.leader._standby.informer.problems() == ()
         await w.lead()
@@ -217,7 +215,7 @@ async def test_one_that_leads_says_what_does_not_work_yet(leading: Lead, store: 
         assert w.metric("unfollowed_kinds") == len(w.leader._standby.informer.problems()) > 0
 
 
-async def test_what_somebody_asks_for_or_the_cluster_shows_is_looked_at_by_who_leads(
+async def test_requests_and_cluster_events_are_reconciled_by_the_leader(
     leading: Lead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with leading() as w:
@@ -237,7 +235,7 @@ async def test_what_somebody_asks_for_or_the_cluster_shows_is_looked_at_by_who_l
         assert (w.metric("routes"), w.metric("parked_jobs")) == (0, 0)
 
 
-async def test_a_leader_whose_turn_is_over_stands_by_and_leads_again_with_a_later_term(
+async def test_a_leader_that_loses_the_lease_can_lead_again_with_a_later_term(
     leading: Lead, store: Store
 ) -> None:
     async with leading() as w:
@@ -254,7 +252,7 @@ async def test_a_leader_whose_turn_is_over_stands_by_and_leads_again_with_a_late
             assert (await read_leadership(transaction)).term == 2
 
 
-async def test_one_that_is_not_to_stand_again_ends_with_its_turn(leading: Lead) -> None:
+async def test_a_leader_without_reelection_exits_after_its_term(leading: Lead) -> None:
     async with leading(again=False) as w:
         await w.lead()
         w.turns.lose()
@@ -263,7 +261,7 @@ async def test_one_that_is_not_to_stand_again_ends_with_its_turn(leading: Lead) 
 
 
 @pytest.mark.parametrize("fails", [True, False])
-async def test_whatever_else_goes_wrong_ends_the_process(leading: Lead, fails: bool) -> None:
+async def test_an_unexpected_error_ends_the_process(leading: Lead, fails: bool) -> None:
     async with leading(webhooks=Sender(fails=fails)) as w:
         await w.lead()
         # Holds also if the turn is over as well.
@@ -273,7 +271,7 @@ async def test_whatever_else_goes_wrong_ends_the_process(leading: Lead, fails: b
         assert w.turns.acquired == 1
 
 
-async def test_nobody_waits_for_long_until_the_lease_is_free(
+async def test_a_released_lease_is_acquired_quickly(
     leading: Lead, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "RELEASE_SECONDS", 0.05)
@@ -285,7 +283,7 @@ async def test_nobody_waits_for_long_until_the_lease_is_free(
 
 
 @pytest.mark.parametrize("again", [True, False])
-async def test_a_store_that_is_away_is_waited_for_by_who_stands_again(
+async def test_a_candidate_waits_for_an_unavailable_store(
     leading: Lead, store: Store, monkeypatch: pytest.MonkeyPatch, again: bool
 ) -> None:
     tries = 0
@@ -313,7 +311,7 @@ async def test_a_store_that_is_away_is_waited_for_by_who_stands_again(
         await w.until_leads()
 
 
-async def test_webhooks_are_sent_by_who_leads(leading: Lead) -> None:
+async def test_webhooks_are_sent_by_the_leader(leading: Lead) -> None:
     sender = Sender()
     async with leading(webhooks=sender) as w:
         assert sender.terms == []
@@ -324,7 +322,7 @@ async def test_webhooks_are_sent_by_who_leads(leading: Lead) -> None:
         assert w.metric("failures_total", error="ValueError") == 1
 
 
-async def test_what_another_process_has_written_is_looked_at(
+async def test_writes_of_another_process_are_reconciled(
     leading: Lead, monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
     told: list[Callable[[], None]] = []
@@ -347,7 +345,7 @@ async def test_what_another_process_has_written_is_looked_at(
 
 
 @pytest.mark.parametrize(("fair_share", "namespace"), [("off", "jobs"), ("on", None)])
-async def test_rights_are_asked_for_where_jobs_run(
+async def test_rights_are_checked_in_the_namespaces_of_jobs(
     leading: Lead, fair_share: str, namespace: str | None
 ) -> None:
     async with leading(FUMAROLE_CONTROLLER_FAIR_SHARE=fair_share) as w:
@@ -359,9 +357,7 @@ async def test_rights_are_asked_for_where_jobs_run(
         assert rights._namespace() == (namespace or "team")
 
 
-async def test_a_job_whose_logs_are_kept_is_looked_at_once_more(
-    leading: Lead, tmp_path: Path
-) -> None:
+async def test_a_job_with_stored_logs_is_enqueued_again(leading: Lead, tmp_path: Path) -> None:
     (tmp_path / "logs").mkdir()
     async with leading(FUMAROLE_CONTROLLER_LOGS_FOLDER=str(tmp_path / "logs")) as w:
         await w.lead()
@@ -370,7 +366,7 @@ async def test_a_job_whose_logs_are_kept_is_looked_at_once_more(
         assert list(w.leader._term.queue._ready) == ["j1"]
 
 
-async def test_with_sqlite_there_is_nobody_else_and_with_postgresql_a_lease_decides(
+async def test_sqlite_needs_no_election_and_postgresql_uses_a_lease(
     leading: Lead,
 ) -> None:
     async with leading() as w:
@@ -430,7 +426,7 @@ class Orchestrator:
 SLEEPS = {"command": ["sh", "-c", "echo hello; trap 'exit 0' TERM; sleep 60 & wait"]}
 
 
-async def test_a_job_is_run_shown_and_ended_by_who_leads(
+async def test_a_leader_runs_shows_and_ends_a_job(
     leading: Lead,
     store: Store,
     redis: Redis,

@@ -110,7 +110,7 @@ async def world(
         yield World(cluster, admin, store, controllers, links)
 
 
-async def test_a_leader_whose_link_to_the_database_is_cut_is_followed_by_one_that_works(
+async def test_a_leader_cut_from_the_database_is_replaced(
     world: World,
 ) -> None:
     first = await world.leader()
@@ -141,7 +141,7 @@ async def test_a_leader_whose_link_to_the_database_is_cut_is_followed_by_one_tha
 
 
 @LONG
-async def test_a_leader_that_stands_still_for_thirty_seconds_is_followed_and_does_no_harm(
+async def test_a_leader_stalled_for_thirty_seconds_is_replaced_and_fenced(
     world: World,
 ) -> None:
     first = await world.leader()
@@ -168,7 +168,7 @@ async def test_a_leader_that_stands_still_for_thirty_seconds_is_followed_and_doe
 
 @LONG
 @pytest.mark.parametrize("gone", ["database", "cluster"])
-async def test_what_is_away_for_both_changes_no_leader(world: World, gone: str) -> None:
+async def test_a_common_outage_changes_no_leader(world: World, gone: str) -> None:
     first = await world.leader()
     await world.controllers[first].submit("before")
     await world.controllers[first].until("before", "RUNNING")

@@ -38,7 +38,7 @@ def read_whole(informer: InformerCache) -> None:
         one.seen.set()
 
 
-async def test_a_leader_hears_first_what_changed_while_nobody_led(standby: Standby) -> None:
+async def test_a_new_leader_first_receives_changes_made_without_leader(standby: Standby) -> None:
     told: list[str] = []
     informer = standby.informer
     informer.jobs.put(make_observed(job_id="old"))
@@ -56,7 +56,7 @@ async def test_a_leader_hears_first_what_changed_while_nobody_led(standby: Stand
     assert set(informer.job_ids()) == {"old", "lately", "now", "later"}
 
 
-async def test_what_was_read_first_has_not_changed_also_for_who_leads_at_once(
+async def test_the_initial_list_reports_no_change_to_an_immediate_leader(
     standby: Standby,
 ) -> None:
     told: list[str] = []
@@ -68,7 +68,7 @@ async def test_what_was_read_first_has_not_changed_also_for_who_leads_at_once(
     assert told == ["new"]
 
 
-async def test_pods_that_left_are_kept_for_a_while_and_for_as_long_as_it_leads(
+async def test_removed_pods_are_kept_for_a_while_and_throughout_leadership(
     standby: Standby, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KEPT_SECONDS", 0.05)

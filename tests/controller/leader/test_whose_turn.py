@@ -100,7 +100,7 @@ def stand(
     ("silences", "rounds"),
     [([0.0], 1), ([4.9], 1), ([5.0], 5), ([6.0, 0.0, 6.0], 7), ([inf, inf], 3)],
 )
-async def test_who_stands_has_written_lately_and_for_some_rounds_after_the_store_was_away(
+async def test_a_candidate_must_have_written_recently(
     cluster: Cluster, clock: Clock, silences: list[float], rounds: int
 ) -> None:
     store = Silences(cluster, *silences, *([0.0] * 9))
@@ -113,7 +113,7 @@ async def test_who_stands_has_written_lately_and_for_some_rounds_after_the_store
     assert store.probes == rounds
 
 
-async def test_the_namespace_of_the_lease_is_made_and_a_cluster_that_is_away_is_asked_again(
+async def test_the_lease_namespace_is_created_with_retries(
     cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     cluster.fails = 2
@@ -126,7 +126,7 @@ async def test_the_namespace_of_the_lease_is_made_and_a_cluster_that_is_away_is_
     assert caplog.text.count("cannot take the Lease") == 2
 
 
-async def test_a_lease_is_freed_after_fifteen_seconds_and_taken_again_by_who_has_just_written(
+async def test_a_lease_is_released_without_store_and_acquired_after_a_write(
     cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = Silences(cluster, 0.0)
@@ -144,7 +144,7 @@ async def test_a_lease_is_freed_after_fifteen_seconds_and_taken_again_by_who_has
     assert store.probes >= 7
 
 
-async def test_a_lease_that_cannot_be_renewed_for_a_while_is_still_held(
+async def test_a_temporarily_unrenewable_lease_is_still_held(
     cluster: Cluster, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     one = stand(cluster, clock)
@@ -159,9 +159,7 @@ async def test_a_lease_that_cannot_be_renewed_for_a_while_is_still_held(
     await asyncio.wait([renewing])
 
 
-async def test_who_has_lost_a_lease_that_was_free_begins_as_anybody_does(
-    cluster: Cluster, clock: Clock
-) -> None:
+async def test_a_former_leader_competes_like_any_candidate(cluster: Cluster, clock: Clock) -> None:
     store = Silences(cluster, 0.0, 15.0, 15.0)
     one, other = stand(cluster, clock, store), stand(cluster, clock, name="other")
     await one.acquire()
@@ -183,7 +181,7 @@ async def test_who_has_lost_a_lease_that_was_free_begins_as_anybody_does(
     assert len(set(store.versions[-3:])) == 3
 
 
-async def test_a_store_that_hangs_is_probed_once_and_not_waited_for(
+async def test_a_hanging_store_is_probed_once_without_waiting(
     cluster: Cluster,
     clock: Clock,
     monkeypatch: pytest.MonkeyPatch,
@@ -213,7 +211,7 @@ async def test_a_store_that_hangs_is_probed_once_and_not_waited_for(
     assert caplog.text.count("the store is unavailable\n") == 1, "it is told once a minute"
 
 
-async def test_the_only_controller_leads_at_once_and_until_the_store_says_otherwise() -> None:
+async def test_a_single_controller_leads_until_the_store_fences_it() -> None:
     only = NoElection()
     await only.acquire()
     with pytest.raises(TimeoutError):

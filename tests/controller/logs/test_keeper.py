@@ -88,7 +88,7 @@ def pods_of(node: str, numbers: Collection[int], **fields: Any) -> list[Observed
     return [make_pod(number, node=node, **fields) for number in numbers]
 
 
-async def test_a_node_that_sends_no_log_keeps_those_of_others_waiting_for_nothing(
+async def test_an_unresponsive_node_does_not_delay_logs_of_others(
     store: Store, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "MOST_ENDING", 4)
@@ -97,7 +97,7 @@ async def test_a_node_that_sends_no_log_keeps_those_of_others_waiting_for_nothin
     assert (kept.lost, [one.lines for one in kept.segments]) == (frozenset(), [1])
 
 
-async def test_the_log_of_a_pod_that_has_ended_is_not_waited_for_for_long(
+async def test_the_log_of_an_ended_pod_is_awaited_briefly(
     store: Store, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keeper, "CALL_SECONDS", 0.2)

@@ -47,7 +47,7 @@ async def read(folder: Path, log: str, *, follow: bool) -> bytes:
 @pytest.mark.parametrize("follow", [False, True])
 @pytest.mark.parametrize("said", [GONE, NO_FILE])
 @pytest.mark.parametrize("before", ["", LINE])
-async def test_what_a_kubelet_says_in_place_of_a_log_is_no_log(
+async def test_a_kubelet_error_is_not_stored_as_log(
     follow: bool, said: str, before: str, tmp_path: Path
 ) -> None:
     with pytest.raises(NotFound) as caught:
@@ -56,9 +56,7 @@ async def test_what_a_kubelet_says_in_place_of_a_log_is_no_log(
 
 
 @pytest.mark.parametrize("follow", [False, True])
-async def test_a_kubelet_that_cannot_follow_a_log_has_given_all_of_it(
-    follow: bool, tmp_path: Path
-) -> None:
+async def test_a_kubelet_follow_error_ends_a_complete_log(follow: bool, tmp_path: Path) -> None:
     assert await read(tmp_path, LINE + NO_WATCHER, follow=follow) == b"said\n"
 
 
@@ -71,7 +69,7 @@ async def text(folder: Path, store: Store, log: str) -> bytes:
         return b"".join([piece async for piece in shown.pieces])
 
 
-async def test_the_text_of_a_log_has_no_word_of_a_kubelet(tmp_path: Path, store: Store) -> None:
+async def test_a_log_contains_no_kubelet_message(tmp_path: Path, store: Store) -> None:
     assert await text(tmp_path, store, LINE + NO_WATCHER) == b"said\n"
     assert await text(tmp_path, store, "") == b""
     # The log may begin before the kubelet notices: then it breaks off.
@@ -81,6 +79,6 @@ async def test_the_text_of_a_log_has_no_word_of_a_kubelet(tmp_path: Path, store:
 
 
 @pytest.mark.parametrize("said", [GONE, NO_FILE, NO_WATCHER])
-async def test_a_program_may_say_the_same(said: str, tmp_path: Path) -> None:
+async def test_a_program_may_print_the_text_of_a_kubelet_error(said: str, tmp_path: Path) -> None:
     for line in (f"{LINE[:36]}{said}", f"{LINE[:36]}{said}\n"):
         assert await read(tmp_path, line, follow=False) == line[36:].encode()

@@ -42,7 +42,7 @@ def cut(raw: bytes, sizes: list[int]) -> list[bytes]:
 
 
 @given(LINES, st.binary(max_size=30), st.lists(st.integers(0, 50)))
-def test_however_a_log_comes_its_records_are_the_same(
+def test_any_split_of_a_log_gives_the_same_records(
     lines: list[tuple[str, bytes]], rest: bytes, sizes: list[int]
 ) -> None:
     rest = rest.replace(b"\n", b"")
@@ -53,7 +53,7 @@ def test_however_a_log_comes_its_records_are_the_same(
 
 
 @given(LINES, st.lists(st.integers(0, 200)), st.data())
-def test_a_log_goes_on_exactly_where_it_stopped(
+def test_a_log_resumes_exactly_where_it_stopped(
     lines: list[tuple[str, bytes]], sizes: list[int], data: st.DataObject
 ) -> None:
     lines.sort(key=lambda line: time_of(line[0].encode() + b" ") or 0)
@@ -70,7 +70,7 @@ def test_a_log_goes_on_exactly_where_it_stopped(
 @pytest.mark.parametrize("text", [b"x" * (3 * MOST_PIECE + 5), "ü".encode() * MOST_PIECE])
 @pytest.mark.parametrize("end", [b"\n", b""])
 @pytest.mark.parametrize("head", [b"2026-11-22T14:38:42.5Z ", b""])
-def test_a_line_that_is_too_long_comes_in_pieces(text: bytes, end: bytes, head: bytes) -> None:
+def test_an_oversize_line_is_split(text: bytes, end: bytes, head: bytes) -> None:
     raw = head + text + end + (head + b"next\n" if end else b"")
     whole = b"".join(cut(raw, []))
     assert whole == b"".join(cut(raw, [1000, MOST_PIECE, 3, MOST_PIECE]))
@@ -82,14 +82,14 @@ def test_a_line_that_is_too_long_comes_in_pieces(text: bytes, end: bytes, head: 
         one.text.decode()  # no character is split
 
 
-def test_times_are_those_of_rfc_3339_and_nothing_else_is_one() -> None:
+def test_only_rfc_3339_timestamps_are_accepted() -> None:
     assert time_of(b"1970-01-01T01:00:00.5+01:00 x") == 5 * 10**8
     assert time_of(b"2026-02-31T00:00:00Z x") is None
     assert time_of(b"unable to retrieve container logs") is None
     assert text_of(b"unable to retrieve\n2026-11-22T14:38:42Z x\n") == b"unable to retrieve\nx\n"
 
 
-def test_a_mark_that_has_gone_is_passed_by_its_time() -> None:
+def test_a_missing_resume_mark_is_passed_by_its_time() -> None:
     at = time_of(b"2026-11-22T14:38:42.5Z ")
     assert at is not None
     later = b"2026-11-22T14:38:43Z b\n"
@@ -99,7 +99,7 @@ def test_a_mark_that_has_gone_is_passed_by_its_time() -> None:
     assert Resumer(LogMark(at, 1)).pass_on(line + b"2025-01-01T00:00:00Z c\n").endswith(b" c\n")
 
 
-def test_marks_are_read_back_and_nothing_else_is() -> None:
+def test_resume_marks_round_trip_and_other_text_is_refused() -> None:
     assert read_mark(LogMark(17, 2).text()) == LogMark(17, 2)
     for text in ("", "1", "1.", "x.1", "1.1.1", "-1.1", "1" * 17 + ".1"):
         with pytest.raises(ValueError, match="position"):

@@ -15,7 +15,7 @@ async def commit(_log: StoredLog) -> None:
     """Do nothing: no test reads the log."""
 
 
-async def test_why_a_log_is_not_stored_is_said_until_it_is(tmp_path: Path) -> None:
+async def test_the_reason_of_an_unstored_log_is_reported_until_stored(tmp_path: Path) -> None:
     root, aside, waiting, now = tmp_path / "logs", tmp_path / "aside", Waiting(), [0.0]
     root.mkdir()
     writer = LogWriter(

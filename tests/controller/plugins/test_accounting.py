@@ -19,7 +19,7 @@ SEEN = JobFromServer(
 )  # fmt: skip
 
 
-async def test_it_looks_at_every_start_period_and_end() -> None:
+async def test_accounting_is_due_at_start_each_period_and_end() -> None:
     class Book(NoLedger):
         asked: ClassVar[list[str]] = []
 
@@ -35,7 +35,7 @@ async def test_it_looks_at_every_start_period_and_end() -> None:
     assert Book.asked == ["j1"] * 3
 
 
-async def test_a_start_that_is_seen_again_resets_no_charge(store: Store, clock: Clock) -> None:
+async def test_a_repeated_start_resets_no_charge(store: Store, clock: Clock) -> None:
     # In UCloud/Compute each new master set the last charge to now, so earlier time was free.
     clock.now = 1000.0
     defaults = make_defaults(FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS="100")

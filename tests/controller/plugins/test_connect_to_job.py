@@ -52,7 +52,7 @@ def pods(namespace: str, job: str) -> dict[str, Any]:
     }
 
 
-async def test_a_job_alone_reaches_its_own_pods_names_and_the_world() -> None:
+async def test_a_job_reaches_its_own_pods_dns_and_the_internet() -> None:
     spec = policy_of(await plan_of())
     assert spec["policyTypes"] == ["Ingress", "Egress"]
     assert spec["ingress"] == [{"from": [pods("jobs", "j1")]}]
@@ -67,13 +67,13 @@ async def test_a_job_alone_reaches_its_own_pods_names_and_the_world() -> None:
             assert ipaddress.ip_network(one).version == ipaddress.ip_network(network).version
 
 
-async def test_a_named_job_is_admitted_and_reached_both_ways() -> None:
+async def test_a_named_job_is_connected_in_both_directions() -> None:
     spec = policy_of(await plan_of(parameters=PEER, peers=[THERE]))
     assert spec["ingress"] == [{"from": [pods("jobs", "j1"), pods("other", "j2")]}]
     assert spec["egress"][0] == {"to": [pods("jobs", "j1"), pods("other", "j2")]}
 
 
-async def test_the_named_job_has_the_same_rule_on_its_side_and_a_service() -> None:
+async def test_the_named_job_gets_the_matching_rule_and_a_service() -> None:
     plan = await plan_of(
         callers=[Caller("j7", "elsewhere", (9000,))],
         interactive={"lab": {"kind": "web", "port": 8888}},
@@ -89,14 +89,14 @@ async def test_the_named_job_has_the_same_rule_on_its_side_and_a_service() -> No
     assert service["publishNotReadyAddresses"] is True
 
 
-async def test_a_service_leads_to_rank_0_whatever_its_task_is_called() -> None:
+async def test_a_service_selects_rank_0_for_any_task_name() -> None:
     tasks = [{"name": "master"}, {"name": "worker"}]
     callers = [Caller("j7", "jobs", (80,))]
     service = service_of(await plan_of(tasks=tasks, callers=callers))
     assert service["selector"]["volcano.sh/task-spec"] == "master"
 
 
-async def test_the_policy_says_of_whom_it_was_made() -> None:
+async def test_the_network_policy_is_labelled_with_its_job() -> None:
     def basis(plan: Plan) -> str | None:
         return next(one.basis for one in plan.companions if one.name == "j-j1.network")
 
@@ -117,7 +117,7 @@ async def test_every_pod_knows_the_peer_by_the_address_of_its_service() -> None:
         assert task["template"]["spec"]["hostAliases"] == wanted
 
 
-async def test_a_job_waits_for_its_peers_address_but_not_for_its_own_companions() -> None:
+async def test_a_job_waits_for_its_peers_address_only() -> None:
     plan = await plan_of(
         parameters=PEER,
         peers=[Peer("j2", "jobs", ended=False, address=None)],
@@ -128,7 +128,7 @@ async def test_a_job_waits_for_its_peers_address_but_not_for_its_own_companions(
 
 
 @pytest.mark.parametrize("peers", [(), (Peer("j2", "jobs", ended=True, address="10.0.0.1"),)])
-async def test_a_peer_that_has_ended_meanwhile_is_told_with_its_path(peers: Any) -> None:
+async def test_a_peer_that_ended_meanwhile_is_reported_with_its_path(peers: Any) -> None:
     with pytest.raises(JobRejected) as caught:
         await plan_of(parameters=PEER, peers=peers)
     assert [one.path for one in caught.value.problems] == ["parameters.lab.job"]
@@ -173,13 +173,13 @@ async def test_no_other_address_is_a_licence_server(address: str, port: int) -> 
 @pytest.mark.parametrize(
     ("address", "port"), [("10.7.1.2", 1), ("fd00::5", 1), ("10.0.0.5", 27000)]
 )
-async def test_a_listed_network_or_port_is_opened(address: str, port: int) -> None:
+async def test_a_listed_network_or_port_is_allowed(address: str, port: int) -> None:
     egress = policy_of(await plan_of(settings=LISTED, parameters=licence_at(address, port)))
     assert egress["egress"][-1]["ports"] == [{"protocol": "TCP", "port": port}]
 
 
 @pytest.mark.parametrize("address", ["10.0.0.5", "9.9.9.9"])
-async def test_without_a_list_nothing_is_opened(
+async def test_without_a_list_no_additional_egress_is_allowed(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     alone = policy_of(await plan_of())
@@ -187,24 +187,24 @@ async def test_without_a_list_nothing_is_opened(
     assert ("FUMAROLE_CONTROLLER_LICENCE_SERVERS" in caplog.text) == (address == "10.0.0.5")
 
 
-async def test_a_wide_network_does_not_mean_what_is_special_in_it() -> None:
+async def test_a_wide_network_excludes_special_networks_within_it() -> None:
     wide = {"FUMAROLE_CONTROLLER_LICENCE_SERVERS": "0.0.0.0/0,::/0"}
     with pytest.raises(JobRejected):
         await plan_of(settings=wide, parameters=licence_at("169.254.169.254"))
 
 
-async def test_a_job_that_runs_is_not_refused_for_a_list_that_came_later() -> None:
+async def test_a_running_job_is_not_refused_by_a_later_list() -> None:
     plan = await plan_of(settings=LISTED, submitted=True, parameters=licence_at("10.0.0.6"))
     assert len(policy_of(plan)["egress"]) == 3
 
 
 @pytest.mark.parametrize("raw", ["licences.example.com", "10.0.0.5:0", "10.0.0.5/8", "[fd00::1"])
-def test_a_list_of_licence_servers_is_of_addresses(raw: str) -> None:
+def test_licence_servers_are_listed_by_address(raw: str) -> None:
     with pytest.raises(ValueError, match=r"not"):
         parse_licence_servers(raw)
 
 
-async def test_what_of_the_world_jobs_reach_is_the_deployments_to_say() -> None:
+async def test_the_deployment_configures_egress() -> None:
     nothing = {"FUMAROLE_CONTROLLER_EGRESS_NETWORKS": "none"}
     assert len(policy_of(await plan_of(settings=nothing))["egress"]) == 2
     some = {
@@ -220,7 +220,7 @@ def ranges(rule: dict[str, Any], protocol: str) -> list[tuple[int, int]]:
     return [(p["port"], p["endPort"]) for p in rule["ports"] if p["protocol"] == protocol]
 
 
-async def test_mail_is_not_a_jobs_to_send() -> None:
+async def test_smtp_ports_are_blocked() -> None:
     rule = policy_of(await plan_of())["egress"][2]
     assert ranges(rule, "TCP") == [(1, 24), (26, 65535)]
     assert ranges(rule, "UDP") == [(1, 65535)]
@@ -231,7 +231,7 @@ async def test_mail_is_not_a_jobs_to_send() -> None:
     assert "ports" not in policy_of(await plan_of(settings=none))["egress"][2]
 
 
-async def test_hostnames_are_each_one_peers_and_no_own_names() -> None:
+async def test_hostnames_are_unique_and_not_the_jobs_own() -> None:
     given = {
         "a": {"type": "peer", "job": "j2", "hostname": "lab"},
         "b": {"type": "peer", "job": "j3", "hostname": "lab"},
@@ -247,7 +247,7 @@ async def test_hostnames_are_each_one_peers_and_no_own_names() -> None:
     }
 
 
-async def test_those_that_it_named_are_looked_at_when_it_has_ended() -> None:
+async def test_named_peers_are_enqueued_when_the_job_ended() -> None:
     book = NoPeers()
     plugin = ConnectToJobPlugin(make_context(peers=book))
     for parameters in ({}, PEER):

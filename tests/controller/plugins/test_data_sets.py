@@ -21,7 +21,7 @@ def data_set(policy: str, size: str | None = None, **fields: Any) -> dict[str, A
     return {"type": "directory", "path": "/sets/big", "policy": policy, **limit, **fields}
 
 
-async def test_a_staged_set_has_a_volume_of_its_size_and_a_request_of_as_much() -> None:
+async def test_a_staged_data_set_has_a_volume_and_storage_request_of_its_size() -> None:
     pod = await pod_of(settings=SETTINGS, parameters={"a": data_set("staged", "20Gi")})
     assert {"name": "data-0", "emptyDir": {"sizeLimit": "20Gi"}} in pod["volumes"]
     assert not [one for one in pod["volumes"] if "hostPath" in one]
@@ -40,7 +40,7 @@ async def test_a_staged_set_has_a_volume_of_its_size_and_a_request_of_as_much() 
     assert [one.get("readOnly", False) for one in stage["volumeMounts"]] == [True, False]
 
 
-async def test_a_set_in_memory_counts_in_the_memory_that_the_job_asks_for() -> None:
+async def test_an_in_memory_data_set_is_added_to_the_memory_request() -> None:
     asked = {"settings": SETTINGS, "resources": {"memory": "1Gi"}}
     pod = await pod_of(parameters={"a": data_set("memory", "512Mi")}, **asked)
     volume = {"name": "data-0", "emptyDir": {"sizeLimit": "512Mi", "medium": "Memory"}}
@@ -51,7 +51,7 @@ async def test_a_set_in_memory_counts_in_the_memory_that_the_job_asks_for() -> N
     assert set(problems) == {"parameters.a.size_limit"}
 
 
-async def test_a_shared_set_is_mounted_read_only_and_a_direct_one_is_as_ever() -> None:
+async def test_a_shared_data_set_is_mounted_read_only_and_a_direct_one_unchanged() -> None:
     parameters = {"a": data_set("shared", path="/home/a"), "b": data_set("direct", path="/home/b")}
     pod = await pod_of(settings=SETTINGS, parameters=parameters)
     mounts = {one["mountPath"]: one for one in pod["containers"][0]["volumeMounts"]}
@@ -60,7 +60,7 @@ async def test_a_shared_set_is_mounted_read_only_and_a_direct_one_is_as_ever() -
     assert [one["name"] for one in pod["initContainers"]] == ["fumarole-files"]
 
 
-async def test_copies_and_mounts_stand_beside_each_other_in_every_task() -> None:
+async def test_copies_and_mounts_coexist_in_every_task() -> None:
     parameters = {
         "a": data_set("staged", "1Mi"),
         "b": {"type": "file", "path": ["/home/x", "/home/y"], "policy": "memory",
@@ -94,14 +94,14 @@ async def test_copies_and_mounts_stand_beside_each_other_in_every_task() -> None
         (data_set("hostPath", "1Gi"), "parameters.a.policy"),
     ],
 )
-async def test_a_policy_says_what_it_needs(fields: dict[str, Any], path: str) -> None:
+async def test_a_data_set_policy_requires_its_fields(fields: dict[str, Any], path: str) -> None:
 
     with pytest.raises(ValidationError) as caught:
         await problems_of(settings=SETTINGS, parameters={"a": fields})
     assert [one.path for one in told_by(caught.value)] == [path]
 
 
-async def test_two_sets_of_one_name_are_refused_whatever_their_policies() -> None:
+async def test_two_data_sets_of_one_name_are_refused_for_any_policy() -> None:
     parameters = {"a": data_set("staged", "1Gi"), "b": data_set("direct", path="/home/big")}
     problems = await problems_of(settings=SETTINGS, parameters=parameters)
     assert set(problems) == {"parameters.a.path", "parameters.b.path"}
@@ -159,7 +159,7 @@ def tree(folder: Path) -> dict[str, bytes | str]:
     }
 
 
-def test_a_copy_has_the_same_bytes_and_is_read_by_everybody(files: Path) -> None:
+def test_a_copy_has_the_same_bytes_and_is_world_readable(files: Path) -> None:
     assert stage(files, "directory", "a set") == (0, [])
     copy = files.parent / "copies" / "data"
     assert tree(copy) == tree(files / "a set")
@@ -172,7 +172,7 @@ def test_a_copy_has_the_same_bytes_and_is_read_by_everybody(files: Path) -> None
     assert list(tree(copy)) == ["er/-n $(id)'\n"]
 
 
-def test_a_file_is_copied_alone(files: Path) -> None:
+def test_a_single_file_is_copied(files: Path) -> None:
     assert stage(files, "file", "a set/secret") == (0, [])
     assert (files.parent / "copies" / "data").read_text() == "mine"
 
@@ -187,12 +187,14 @@ def test_a_file_is_copied_alone(files: Path) -> None:
         ("file", "a set/out/secret", "leads out of its owner's files"),
     ],
 )
-def test_what_cannot_be_copied_is_named(files: Path, kind: str, rest: str, told: str) -> None:
+def test_a_file_that_cannot_be_copied_is_named(
+    files: Path, kind: str, rest: str, told: str
+) -> None:
     assert stage(files, kind, rest) == (1, [f"/home/{rest}: {told}"])
     assert not list((files.parent / "copies").iterdir())
 
 
-def test_what_is_too_large_is_not_copied(files: Path) -> None:
+def test_an_oversize_data_set_is_not_copied(files: Path) -> None:
     # Three blocks for the large file, one for a small one, and one per folder and link.
     takes = 4096 * (3 + 1 + 5 + 1) + 128 * 8
     assert stage(files, "directory", "a set", takes) == (0, [])
@@ -210,14 +212,14 @@ def test_what_is_too_large_is_not_copied(files: Path) -> None:
     ["rm -r 'deep'", "rm 'empty'; /bin/cp \"$@\"", "echo more >> 'empty'; /bin/cp \"$@\"",
      "/bin/cp \"$@\"; touch 'another'", "/bin/cp \"$@\"; printf mIne > 'secret'"],
 )  # fmt: skip
-def test_what_changes_meanwhile_is_no_copy(files: Path, change: str) -> None:
+def test_a_source_that_changes_during_the_copy_fails_it(files: Path, change: str) -> None:
     status, told = stage(
         files, "directory", "a set", cp=f"cd '{files}/a set'; sleep 0.05; {change}"
     )
     assert (status, told) == (1, ["/home/a set: was changed while it was copied"])
 
 
-def test_a_change_within_the_same_second_is_found_where_times_are_whole_seconds(
+def test_a_change_within_the_same_second_is_detected(
     files: Path,
 ) -> None:
     secret = files / "a set" / "secret"
@@ -236,17 +238,17 @@ def test_a_change_within_the_same_second_is_found_where_times_are_whole_seconds(
     assert (files.parent / "slept").exists()
 
 
-def test_a_copy_that_fails_says_why(files: Path) -> None:
+def test_a_failed_copy_states_its_reason(files: Path) -> None:
     status, told = stage(files, "directory", "a set", cp="echo no space left; exit 1")
     assert (status, told) == (1, ["/home/a set: could not be copied: no space left"])
 
 
-def test_a_copy_that_lacks_something_is_none(files: Path) -> None:
+def test_an_incomplete_copy_fails(files: Path) -> None:
     status, told = stage(files, "directory", "a set", cp='mkdir "$4"')
     assert (status, told) == (1, ["/home/a set: could not be copied whole"])
 
 
-def test_what_is_no_file_is_not_copied(files: Path) -> None:
+def test_special_files_are_not_copied(files: Path) -> None:
     os.mkfifo(files / "a set" / "pipe")
     told = "/home/a set: holds what is no file, folder or link"
     assert stage(files, "directory", "a set") == (1, [told])

@@ -19,7 +19,7 @@ def seen_of(expires_at: float | None) -> JobFromServer:
     )  # fmt: skip
 
 
-async def test_time_counts_from_the_first_start_and_extensions_add_up(
+async def test_the_time_limit_counts_from_the_first_start_plus_extensions(
     store: Store, clock: Clock
 ) -> None:
     commands = JobCommands(store, clock=clock, random=os.urandom, enqueue=lambda _: None)

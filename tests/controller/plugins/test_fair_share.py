@@ -60,7 +60,7 @@ async def test_each_owner_gets_a_namespace_and_a_queue_of_one_name() -> None:
     assert again.volcano_job.namespace == sun.volcano_job.namespace
 
 
-async def test_the_owner_can_be_read_back_from_namespace_and_queue() -> None:
+async def test_the_owner_is_readable_from_namespace_and_queue() -> None:
     plan = await plan_of(owner={"user": "ada", "project": "Sønderborg \N{SUN WITH FACE}"})
     for kind in ("Namespace", "Queue"):
         (one,) = of_kind(plan, kind)
@@ -68,7 +68,7 @@ async def test_the_owner_can_be_read_back_from_namespace_and_queue() -> None:
         assert owner == {"project": "Sønderborg \N{SUN WITH FACE}"}
 
 
-async def test_switched_off_all_share_one_namespace_and_queue() -> None:
+async def test_when_disabled_all_jobs_share_one_namespace_and_queue() -> None:
     plan = await plan_of(on="off")
     assert (plan.volcano_job.namespace, plan.volcano_job.queue) == ("fumarole-jobs", "default")
     assert plan.shared == ()
@@ -100,13 +100,13 @@ async def test_a_namespace_denies_all_traffic_and_enforces_pod_security() -> Non
         ("KEEP_CAPABILITIES", "yes"),
     ],
 )
-async def test_pods_that_may_more_get_a_namespace_that_lets_them(name: str, value: str) -> None:
+async def test_privileged_pods_get_a_namespace_that_permits_them(name: str, value: str) -> None:
     plan = await plan_of(**{f"FUMAROLE_CONTROLLER_{name}": value})
     (namespace,) = of_kind(plan, "Namespace")
     assert namespace.labels["pod-security.kubernetes.io/enforce"] == "baseline"
 
 
-async def test_the_rights_are_given_before_anything_that_needs_them() -> None:
+async def test_role_bindings_precede_objects_that_need_them() -> None:
     grants = "fumarole-jobs=system/controller, fumarole-terminals=system/hub"
     plan = await plan_of(FUMAROLE_CONTROLLER_ROLE_GRANTS=grants)
     kinds = [one.kind for one in plan.shared]
@@ -118,7 +118,7 @@ async def test_the_rights_are_given_before_anything_that_needs_them() -> None:
     ]
 
 
-async def test_quota_claims_credentials_and_share_come_from_the_file(file: Path) -> None:
+async def test_quota_claims_credentials_and_weight_come_from_the_file(file: Path) -> None:
     plan = await plan_of(FUMAROLE_CONTROLLER_OWNERS_FILE=str(file))
     (queue,) = of_kind(plan, "Queue")
     assert queue.manifest["spec"] == {
@@ -145,7 +145,7 @@ async def test_quota_claims_credentials_and_share_come_from_the_file(file: Path)
         (None, "other", True), (["batch"], None, True), ([], None, True),
     ],
 )  # fmt: skip
-async def test_a_job_names_its_owners_queue_or_one_that_the_file_grants(
+async def test_a_job_may_name_its_owners_queue_or_a_granted_one(
     tmp_path: Path, granted: list[str] | None, queue: str | None, taken: bool
 ) -> None:
     path = tmp_path / "owners.yaml"
@@ -160,7 +160,7 @@ async def test_a_job_names_its_owners_queue_or_one_that_the_file_grants(
     assert [one.path for one in caught.value.problems] == ["queue"]
 
 
-async def test_its_owners_queue_by_name_is_made_as_without_it(file: Path) -> None:
+async def test_naming_the_owners_queue_equals_the_default(file: Path) -> None:
     settings = {"FUMAROLE_CONTROLLER_OWNERS_FILE": str(file)}
     own = (await plan_of(**settings)).volcano_job.queue
     named = await plan_of(queue=own, **settings)
@@ -177,7 +177,7 @@ def test_a_file_without_queues_is_warned_about(tmp_path: Path) -> None:
         assert any("lists no queues" in one for one in environment.warnings) is warned
 
 
-async def test_a_credential_is_in_no_text_of_the_settings(file: Path) -> None:
+async def test_a_credential_is_in_no_repr_of_the_settings(file: Path) -> None:
     settings = read_settings(Environment({"FUMAROLE_CONTROLLER_OWNERS_FILE": str(file)}))
     assert settings.jobs.fair_share is not None
     assert settings.jobs.fair_share.pull_secrets
@@ -201,7 +201,7 @@ async def test_a_credential_is_in_no_text_of_the_settings(file: Path) -> None:
         ([], "Input should be a valid dictionary"),
     ],
 )
-def test_a_mistake_in_the_file_is_told_with_its_path(
+def test_an_error_in_the_file_is_reported_with_its_path(
     tmp_path: Path, content: Any, problem: str
 ) -> None:
     path = tmp_path / "owners.yaml"
@@ -225,7 +225,7 @@ def test_a_mistake_in_the_file_is_told_with_its_path(
         ("ROLE_GRANTS", "role=account"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(name: str, value: str) -> None:
+def test_contradictory_settings_are_refused(name: str, value: str) -> None:
     environment = Environment({f"FUMAROLE_CONTROLLER_{name}": value})
     read_settings(environment)
     assert any(f"FUMAROLE_CONTROLLER_{name} is wrong" in one for one in environment.problems)

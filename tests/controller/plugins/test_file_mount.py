@@ -25,7 +25,7 @@ async def test_a_directory_is_mounted_from_its_owners_claim_under_its_name() -> 
     assert mount in pod["containers"][0]["volumeMounts"]
 
 
-async def test_what_is_asked_to_be_read_only_is() -> None:
+async def test_read_only_mounts_are_read_only() -> None:
     parameters = {
         "a": {"type": "file", "path": "/home/a", "read_only": True},
         "b": {"type": "file", "path": "/home/b"},
@@ -49,7 +49,7 @@ async def test_the_output_folder_is_the_working_directory_and_is_mounted_first()
     assert "work" not in [one["name"] for one in pod["volumes"]], "nothing lies over it"
 
 
-async def test_a_program_receives_where_its_files_are() -> None:
+async def test_a_program_receives_the_paths_of_its_files() -> None:
     parameters = {
         **DATA,
         "many": {"type": "file", "path": ["/home/x/one", "/home/y/two"]},
@@ -64,7 +64,7 @@ async def test_a_program_receives_where_its_files_are() -> None:
     assert {"name": "ALL", "value": "/work/one:/work/two"} in container["env"]
 
 
-async def test_a_job_without_files_has_no_container_of_ours() -> None:
+async def test_a_job_without_files_has_no_init_container() -> None:
     pod = await pod_of(settings=SETTINGS)
     assert "initContainers" not in pod
     assert not [one for one in pod["volumes"] if "persistentVolumeClaim" in one]
@@ -77,7 +77,7 @@ async def test_every_task_gets_the_files() -> None:
         assert "/work/set1" in [one.path for one in task.template.containers[0].mounts]
 
 
-async def test_artefacts_are_mounted_read_only_under_the_id_of_whose_they_are() -> None:
+async def test_artefacts_are_mounted_read_only_under_their_jobs_id() -> None:
     found = {"type": "artefacts", "job": "t1", "path": "/home/runs/1/artefacts"}
     words = ["run", {"parameter": "model"}]
     pod = await pod_of(
@@ -120,7 +120,7 @@ async def test_artefacts_are_mounted_read_only_under_the_id_of_whose_they_are() 
         ({"owner": {"user": "Ada"}, "output": "/home/x"}, {"output"}),
     ],
 )  # fmt: skip
-async def test_what_cannot_be_mounted_is_refused(fields: dict[str, Any], paths: set[str]) -> None:
+async def test_an_invalid_mount_is_refused(fields: dict[str, Any], paths: set[str]) -> None:
     assert set(await problems_of(settings=SETTINGS, **fields)) == paths
 
 
@@ -129,7 +129,7 @@ async def test_a_program_that_works_in_the_root_folder_has_no_output_folder() ->
     assert set(await problems_of(settings=settings, output="/home/x")) == {"output"}
 
 
-async def test_who_looks_has_limits_no_rights_and_only_reads() -> None:
+async def test_the_checking_container_has_limits_no_rights_and_read_only_mounts() -> None:
     pod = await pod_of(settings=SETTINGS, parameters=DATA, output="/team/out")
     (look,) = pod["initContainers"]
     assert look["resources"]["requests"] == look["resources"]["limits"]
@@ -147,7 +147,7 @@ async def test_who_looks_has_limits_no_rights_and_only_reads() -> None:
     ]  # fmt: skip
 
 
-async def test_who_looks_is_whom_the_files_belong_to_where_that_is_known() -> None:
+async def test_the_checking_container_runs_as_the_owner_of_the_files_if_known() -> None:
     settings = {**SETTINGS, "FUMAROLE_CONTROLLER_RUN_AS_USER": "1234"}
     pod = await pod_of(settings=settings, parameters=DATA)
     assert pod["initContainers"][0]["securityContext"]["runAsUser"] == 1234
@@ -187,13 +187,13 @@ def files(tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_is_there_is_fine(files: Path) -> None:
+def test_existing_files_pass_the_check(files: Path) -> None:
     asked = [("directory", "set 1"), ("file", "set 1/a"), ("directory", ""),
              ("directory", "within/deep")]  # fmt: skip
     assert look(files, *asked) == (0, [])
 
 
-def test_everything_that_is_missing_is_named(files: Path) -> None:
+def test_all_missing_files_are_named(files: Path) -> None:
     asked = [("directory", "set 1"), ("directory", "set 2"), ("file", "$(id)/x'\""),
              ("file", "dangling")]  # fmt: skip
     assert look(files, *asked) == (
@@ -206,7 +206,7 @@ def test_everything_that_is_missing_is_named(files: Path) -> None:
     )
 
 
-def test_a_file_is_no_directory_nor_the_other_way_round(files: Path) -> None:
+def test_a_file_and_a_directory_are_distinguished(files: Path) -> None:
     assert look(files, ("file", "set 1"), ("directory", "set 1/a")) == (
         1,
         ["/home/set 1: is no file", "/home/set 1/a: is no directory"],
@@ -214,7 +214,7 @@ def test_a_file_is_no_directory_nor_the_other_way_round(files: Path) -> None:
 
 
 @pytest.mark.parametrize("rest", ["out", "out/secret", "beside"])
-def test_a_link_that_leads_to_another_owner_is_refused(files: Path, rest: str) -> None:
+def test_a_symbolic_link_to_another_owner_is_refused(files: Path, rest: str) -> None:
     kind = "file" if rest.endswith("secret") else "directory"
     assert look(files, (kind, rest)) == (1, [f"/home/{rest}: leads out of its owner's files"])
 
@@ -226,7 +226,7 @@ def test_an_owner_without_a_folder_has_no_files(tmp_path: Path) -> None:
 # Mount points within the output folder
 
 
-async def test_what_is_mounted_within_the_output_folder_is_noted_and_can_be_removed() -> None:
+async def test_mount_points_within_the_output_folder_are_recorded_and_removable() -> None:
     plan = await plan_of(settings=SETTINGS, parameters=DATA, output="/team/out")
     nested = plan.nested_mounts
     assert nested is not None
@@ -249,7 +249,7 @@ async def test_what_is_mounted_within_the_output_folder_is_noted_and_can_be_remo
          {"parameters": DATA, "output": "/home/out"}),
     ],
 )  # fmt: skip
-async def test_where_nothing_is_to_be_cleaned_nothing_is_noted(
+async def test_without_mount_points_nothing_is_recorded(
     settings: dict[str, str], fields: dict[str, Any]
 ) -> None:
     plan = await plan_of(settings=SETTINGS | settings, **fields)
@@ -258,7 +258,7 @@ async def test_where_nothing_is_to_be_cleaned_nothing_is_noted(
     assert look.environment == []
 
 
-async def test_a_copy_within_the_output_folder_keeps_it_from_being_cleaned() -> None:
+async def test_a_copy_within_the_output_folder_prevents_its_cleaning() -> None:
     (name, given), *_ = DATA.items()
     copied = {name: {**given, "policy": "staged", "size_limit": "1Gi"}}
     plan = await plan_of(settings=SETTINGS, parameters=copied, output="/team/out")
@@ -266,7 +266,7 @@ async def test_a_copy_within_the_output_folder_keeps_it_from_being_cleaned() -> 
     assert plan.nested_mounts.names == ()
 
 
-def test_mount_points_that_are_missing_are_told_by_their_numbers(files: Path) -> None:
+def test_missing_mount_points_are_reported_by_number(files: Path) -> None:
     (files / "mine").mkdir()
     (files / "mine" / "deep").mkdir()
     (files / "mine" / "a").symlink_to("nowhere")
@@ -287,7 +287,7 @@ def clean(home: Path, rest: str, *names: str, until: float | None = None) -> int
     return subprocess.run(command, check=False, timeout=30, cwd="/").returncode
 
 
-def test_only_what_is_empty_is_removed(files: Path) -> None:
+def test_only_empty_mount_points_are_removed(files: Path) -> None:
     mine = files / "mine"
     for name in ("empty", "full", "-r", "a b"):
         (mine / name).mkdir(parents=True)
@@ -302,7 +302,7 @@ def test_only_what_is_empty_is_removed(files: Path) -> None:
     assert (files / "set 1" / "deep").is_dir()
 
 
-def test_nothing_is_removed_by_way_of_a_link_or_too_late(files: Path) -> None:
+def test_nothing_is_removed_through_a_link_or_after_the_deadline(files: Path) -> None:
     (files.parent / "bob" / "empty").mkdir()
     assert clean(files, "out", "empty") == 1, "it leads to another owner"
     assert clean(files, "within", "deep") == 1, "other jobs may have it by its own name"
@@ -316,20 +316,20 @@ def test_nothing_is_removed_by_way_of_a_link_or_too_late(files: Path) -> None:
     assert not (files / "empty").exists()
 
 
-async def test_it_transfers_no_file_and_makes_no_folder() -> None:
+async def test_file_mount_transfers_no_file_and_creates_no_folder() -> None:
     for word in ("cp ", "mv ", "mkdir", "touch", "rsync", "ln "):
         assert word not in CHECK
     pod = await pod_of(settings=SETTINGS, output="/home/out")
     assert all(one["readOnly"] for one in pod["initContainers"][0]["volumeMounts"])
 
 
-async def test_of_very_many_files_that_cannot_be_mounted_a_hundred_are_told() -> None:
+async def test_at_most_a_hundred_unmountable_files_are_reported() -> None:
     paths = [f"/nowhere/{n}" for n in range(600)]
     files = {name: {"type": "file", "path": paths} for name in ("a", "b")}
     assert len(await problems_of(parameters=files)) == MOST_PROBLEMS
 
 
-async def test_a_job_that_is_too_large_to_be_written_down_is_shown_to_no_plugin() -> None:
+async def test_an_oversize_job_is_refused_before_any_plugin() -> None:
     files = {"a": {"type": "file", "path": [f"/nowhere/{'d/' * 150}{n}" for n in range(900)]}}
     found = await problems_of(parameters=files)
     assert list(found) == [""]

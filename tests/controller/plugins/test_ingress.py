@@ -17,7 +17,7 @@ LAB: dict[str, Any] = {"lab": {"kind": "web", "port": 8888}}
 
 
 @pytest.mark.parametrize("name", ["my-demo", "demo5", "a1234", "12345a", "x" * 63])
-def test_a_name_of_five_characters_or_more_with_a_letter_is_a_link(name: str) -> None:
+def test_a_link_name_needs_five_characters_and_a_letter(name: str) -> None:
     assert why_not_name(name) is None
 
 
@@ -43,7 +43,7 @@ def test_a_name_of_five_characters_or_more_with_a_letter_is_a_link(name: str) ->
         ("login", "reserved"),
     ],
 )
-def test_a_name_that_could_be_taken_for_something_else_is_none(name: str, why: str) -> None:
+def test_an_ambiguous_link_name_is_refused(name: str, why: str) -> None:
     assert why in (why_not_name(name) or "")
 
 
@@ -58,15 +58,15 @@ async def test_names_of_the_operator_and_the_orchestrator_are_reserved() -> None
 
 
 @given(st.binary(min_size=16, max_size=16))
-def test_no_sessions_own_host_can_be_taken_by_a_link(random: bytes) -> None:
+def test_no_link_can_equal_a_session_host(random: bytes) -> None:
     assert why_not_name(make_sid(lambda _: random)) is not None
 
 
-def test_every_reserved_word_would_be_a_name_otherwise() -> None:
+def test_every_reserved_word_is_otherwise_a_valid_link_name() -> None:
     assert all("reserved" in (why_not_name(word) or "") for word in RESERVED)
 
 
-async def test_each_wrong_link_is_told_with_its_place() -> None:
+async def test_each_invalid_link_is_reported_with_its_path() -> None:
     found = await problems_of(interactive=LAB, links=["my-demo", "12345", "my-demo"])
     assert found == {"links[1]": "has no letter", "links[2]": "is listed twice"}
 

@@ -10,7 +10,7 @@ from tests.controller.plugins.making import pod_of, problems_of
 BIG: dict[str, Any] = {"resources": {"cpu": 4, "memory": "8Gi"}}
 
 
-async def test_a_job_runs_in_a_machine_of_its_own_within_what_it_asked_for() -> None:
+async def test_the_vm_overhead_is_within_the_requested_resources() -> None:
     pod = await pod_of(runtime="kata", **BIG)
     assert pod["runtimeClassName"] == "kata"
     amounts = pod["containers"][0]["resources"]
@@ -18,13 +18,13 @@ async def test_a_job_runs_in_a_machine_of_its_own_within_what_it_asked_for() -> 
     assert amounts["requests"] == amounts["limits"]
 
 
-async def test_shared_memory_is_as_large_as_what_is_left() -> None:
+async def test_shared_memory_equals_the_remaining_memory() -> None:
     pod = await pod_of(runtime="kata", **BIG)
     (volume,) = [one for one in pod["volumes"] if one["name"] == "shm"]
     assert volume["emptyDir"]["sizeLimit"] == "7Gi"
 
 
-async def test_without_a_runtime_nothing_is_taken() -> None:
+async def test_without_a_runtime_no_overhead_is_subtracted() -> None:
     pod = await pod_of(**BIG)
     assert "runtimeClassName" not in pod
     assert pod["containers"][0]["resources"]["limits"] == {"cpu": "4", "memory": "8Gi"}
@@ -52,7 +52,7 @@ def product(tmp_path: Path) -> dict[str, str]:
     }
 
 
-async def test_a_product_says_its_runtime_and_what_that_needs(product: dict[str, str]) -> None:
+async def test_a_product_defines_runtime_and_overhead(product: dict[str, str]) -> None:
     pod = await pod_of(settings=product, product="vm")
     assert pod["runtimeClassName"] == "kata-qemu"
     assert pod["containers"][0]["resources"]["limits"] == {"cpu": "3", "memory": "7680Mi"}

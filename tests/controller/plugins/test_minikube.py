@@ -18,11 +18,11 @@ async def kinds_of(**fields: Any) -> list[str]:
     return [one.kind for one in (await plan_of(**fields)).companions if one.when == "after"]
 
 
-async def test_it_is_off() -> None:
+async def test_the_plugin_is_off_by_default() -> None:
     assert await kinds_of(interactive=DESK) == ["NetworkPolicy"]
 
 
-async def test_a_job_that_nobody_reaches_into_gets_nothing() -> None:
+async def test_a_job_without_endpoints_gets_no_node_port() -> None:
     assert await kinds_of(settings=ON) == ["NetworkPolicy"]
 
 

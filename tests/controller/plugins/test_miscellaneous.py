@@ -3,7 +3,7 @@ from __future__ import annotations
 from tests.controller.plugins.making import pod_of, problems_of
 
 
-async def test_a_pod_is_what_the_restricted_pod_security_standard_asks_for() -> None:
+async def test_a_pod_meets_the_restricted_pod_security_standard() -> None:
     pod = await pod_of()
     assert pod["securityContext"] == {
         "runAsNonRoot": True,
@@ -22,7 +22,7 @@ async def test_a_pod_holds_no_credentials_of_the_cluster_and_is_not_restarted() 
     assert pod["restartPolicy"] == "Never"
 
 
-async def test_programs_work_where_they_may_write() -> None:
+async def test_the_working_directory_is_writable() -> None:
     pod = await pod_of()
     container = pod["containers"][0]
     assert container["workingDir"] == "/work"
@@ -30,7 +30,7 @@ async def test_programs_work_where_they_may_write() -> None:
     assert {"name": "work", "emptyDir": {}} in pod["volumes"]
 
 
-async def test_the_deployment_decides_user_and_place() -> None:
+async def test_the_deployment_configures_user_and_node_selector() -> None:
     settings = {
         "FUMAROLE_CONTROLLER_RUN_AS_USER": "1234",
         "FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT": "no",
@@ -43,7 +43,7 @@ async def test_the_deployment_decides_user_and_place() -> None:
     assert "work" not in [one["name"] for one in pod["volumes"]]
 
 
-async def test_how_long_a_program_has_to_end_is_the_jobs_to_say_within_a_bound() -> None:
+async def test_a_job_sets_its_grace_period_within_a_limit() -> None:
     assert "terminationGracePeriodSeconds" not in await pod_of()
     assert (await pod_of(stop_grace_seconds=5))["terminationGracePeriodSeconds"] == 5
     most = {"FUMAROLE_CONTROLLER_MAX_STOP_GRACE_SECONDS": "20"}

@@ -27,7 +27,7 @@ async def data_of(**fields: Any) -> dict[str, str]:
     return data
 
 
-async def test_the_files_say_how_many_ranks_there_are_and_where() -> None:
+async def test_the_files_list_number_and_addresses_of_ranks() -> None:
     data = await data_of(replicas=2)
     assert data == {
         "job_id.txt": "j1\n",
@@ -38,14 +38,14 @@ async def test_the_files_say_how_many_ranks_there_are_and_where() -> None:
     }
 
 
-async def test_a_line_of_nodes_is_what_the_ranks_own_file_says() -> None:
+async def test_each_line_of_the_node_file_matches_the_ranks_own_file() -> None:
     data = await data_of(**TRAIN)
     lines = data["nodes.txt"].splitlines()
     assert [data[f"node-{rank}.txt"].strip() for rank in range(len(lines))] == lines
     assert data["number_of_nodes.txt"] == "5\n"
 
 
-async def test_a_single_replica_needs_no_container_of_ours() -> None:
+async def test_a_single_replica_needs_no_init_container() -> None:
     pod = await pod_of(resources={"cpu": 1.5})
     assert "initContainers" not in pod
     (volume,) = [one for one in pod["volumes"] if one["name"] == "ranks"]
@@ -68,7 +68,7 @@ async def test_a_single_replica_needs_no_container_of_ours() -> None:
     assert mount in pod["containers"][0]["volumeMounts"]
 
 
-async def test_a_task_of_several_replicas_needs_one() -> None:
+async def test_a_task_of_several_replicas_needs_an_init_container() -> None:
     plan = await plan_of(**TRAIN)
     master, worker, evaluation = plan.volcano_job.tasks
     assert master.template.init_containers == []
@@ -89,7 +89,7 @@ async def test_a_task_of_several_replicas_needs_one() -> None:
     ]
 
 
-async def test_nobody_waits_for_the_name_of_a_rank_that_waits_for_him() -> None:
+async def test_no_rank_waits_for_the_name_of_a_rank_that_depends_on_it() -> None:
     settings = {"FUMAROLE_CONTROLLER_WAIT_FOR_NAMES_SECONDS": "60"}
     plan = await plan_of(settings=settings, **TRAIN)
     for task in plan.volcano_job.tasks:
@@ -97,12 +97,12 @@ async def test_nobody_waits_for_the_name_of_a_rank_that_waits_for_him() -> None:
         assert helper.command[7:] == ["60", "0-0", "4-4"]
 
 
-async def test_a_job_of_one_rank_waits_for_nobody() -> None:
+async def test_a_job_of_one_rank_waits_for_no_name() -> None:
     settings = {"FUMAROLE_CONTROLLER_WAIT_FOR_NAMES_SECONDS": "60"}
     assert "initContainers" not in await pod_of(settings=settings)
 
 
-async def test_the_folder_is_the_deployments_to_say() -> None:
+async def test_the_deployment_configures_the_folder() -> None:
     pod = await pod_of(settings={"FUMAROLE_CONTROLLER_RANKS_FOLDER": "/etc/ranks"})
     assert "/etc/ranks" in [one["mountPath"] for one in pod["containers"][0]["volumeMounts"]]
 
@@ -138,29 +138,29 @@ def prepare(folder: Path, *, index: int, first: int, ranges: list[str], names: s
     return done.stdout
 
 
-def test_the_rank_is_written_beside_what_is_known(tmp_path: Path) -> None:
+def test_the_rank_is_written_beside_the_known_addresses(tmp_path: Path) -> None:
     assert prepare(tmp_path, index=2, first=1, ranges=[]) == ""
 
 
-def test_names_are_waited_for_until_all_are_known(tmp_path: Path) -> None:
+def test_names_are_awaited_until_all_resolve(tmp_path: Path) -> None:
     said = prepare(tmp_path, index=0, first=0, ranges=["0-1", "3-3"], names="node0 node1 node3")
     assert said == ""
 
 
-def test_a_name_that_never_comes_stops_nobody_for_ever(tmp_path: Path) -> None:
+def test_an_unresolvable_name_times_out(tmp_path: Path) -> None:
     said = prepare(tmp_path, index=0, first=0, ranges=["0-3"], names="node0 node1")
     assert "node2 has no address" in said
 
 
 @pytest.mark.parametrize("name", ["rank.txt", "number_of_nodes.txt", "nodes.txt", "node-0.txt"])
-async def test_the_documented_files_are_there(name: str) -> None:
+async def test_the_documented_files_exist(name: str) -> None:
     pod = await pod_of()
     (volume,) = [one for one in pod["volumes"] if one["name"] == "ranks"]
     items = volume["projected"]["sources"][1]["downwardAPI"]["items"]
     assert name in {*(one["path"] for one in items), *await data_of()}
 
 
-def test_a_name_is_looked_up_in_full_where_there_is_no_getent(tmp_path: Path) -> None:
+def test_without_getent_fully_qualified_names_are_resolved(tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     (tmp_path / "source").mkdir()
     (tmp_path / "target").mkdir()

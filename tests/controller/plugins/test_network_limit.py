@@ -26,12 +26,12 @@ async def test_every_pod_is_limited_as_the_job_asks() -> None:
         assert task.template.annotations[EGRESS] == "1500k"
 
 
-async def test_a_job_that_says_nothing_is_limited_as_its_product() -> None:
+async def test_without_a_request_the_limit_of_the_product_applies() -> None:
     (task,) = (await plan_of()).volcano_job.tasks
     assert not {INGRESS, EGRESS} & task.template.annotations.keys()
 
 
-async def test_a_product_limits_and_a_job_lowers(product: dict[str, str]) -> None:
+async def test_a_job_may_lower_the_limit_of_its_product(product: dict[str, str]) -> None:
     (task,) = (await plan_of(settings=product, product="slow")).volcano_job.tasks
     assert task.template.annotations[EGRESS] == "1G"
     lower = await plan_of(settings=product, product="slow", network={"egress": "10M"})

@@ -78,7 +78,7 @@ async def annotations_of(loaded: LoadedPlugins) -> dict[str, str]:
     return plan.volcano_job.annotations
 
 
-async def test_a_plugin_of_another_package_runs_where_it_says(install: Install) -> None:
+async def test_a_third_party_plugin_runs_at_its_declared_position(install: Install) -> None:
     install("stamps", "stamps", STAMP, stamp="Stamp")
     last = STAMP.replace("seen =", 'after = ("proxy",)\n    seen =').replace('"stamp"', '"last"')
     install("lasts", "lasts", last, last="Stamp")
@@ -91,7 +91,7 @@ async def test_a_plugin_of_another_package_runs_where_it_says(install: Install) 
         assert [name for name in names_of(load(added)) if name != added] == OURS
 
 
-async def test_a_plugin_that_nobody_asked_for_does_not_run_and_is_not_even_loaded(
+async def test_an_unconfigured_plugin_is_not_loaded(
     install: Install,
 ) -> None:
     install("broken", "broken_stamps", "raise RuntimeError('loaded')", stamp="Stamp")
@@ -159,7 +159,7 @@ def with_line(line: str) -> str:
         ),
     ],
 )
-def test_a_broken_plugin_is_named_with_what_is_wrong(
+def test_a_broken_plugin_is_reported_with_its_error(
     install: Install, source: str, message: str
 ) -> None:
     install("broken", "broken_stamps", source, stamp="Stamp")
@@ -189,7 +189,7 @@ async def test_a_companion_of_a_kind_that_is_not_declared_is_the_plugins_failure
     assert (lease.manifest["kind"], lease.manifest["spec"]) == ("Lease", {})
 
 
-def test_two_packages_that_have_a_plugin_of_one_name_are_both_named(install: Install) -> None:
+def test_two_packages_with_one_plugin_name_are_both_reported(install: Install) -> None:
     install("one", "stamps_one", STAMP, stamp="Stamp")
     install("two", "stamps_two", STAMP, stamp="Stamp")
     with pytest.raises(ValueError, match="several packages have a plugin stamp: one, two"):
@@ -208,7 +208,7 @@ def test_two_packages_that_have_a_plugin_of_one_name_are_both_named(install: Ins
         ({"listed": ("task", "absent")}, "there is no plugin absent"),
     ],
 )
-def test_a_wrong_choice_is_told_in_a_sentence(
+def test_an_invalid_plugin_selection_is_reported_in_a_sentence(
     install: Install, choice: dict[str, Any], message: str
 ) -> None:
     # A third-party plugin with the name of a built-in one does not replace it.
@@ -218,7 +218,7 @@ def test_a_wrong_choice_is_told_in_a_sentence(
     assert message in str(caught.value)
 
 
-def test_a_list_of_all_plugins_drops_none_that_it_could_not_know(install: Install) -> None:
+def test_an_older_list_of_all_plugins_keeps_new_ones(install: Install) -> None:
     class Sixteenth(JobPlugin):
         name = "sixteenth"
         after = ("task",)
@@ -237,7 +237,7 @@ def test_a_list_of_all_plugins_drops_none_that_it_could_not_know(install: Instal
     assert "does not know sixteenth" in newer
 
 
-def test_a_list_in_an_order_that_cannot_be_is_put_right_and_told() -> None:
+def test_a_plugin_list_in_an_impossible_order_is_corrected_and_logged() -> None:
     loaded = load_plugins(PLUGINS, PluginChoice(listed=("proxy", "task")))
     # Includes plugins that the older list could not know.
     assert names_of(loaded) == ["task", "proxy", "data_sets"]
@@ -247,7 +247,7 @@ def test_a_list_in_an_order_that_cannot_be_is_put_right_and_told() -> None:
 RECORDED = Path(__file__).parents[2] / "recorded" / "plugin"
 
 
-async def test_a_plugin_written_for_0_1_runs_and_is_told_of(
+async def test_a_plugin_written_for_0_1_runs_with_a_warning(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.syspath_prepend(RECORDED)
@@ -294,7 +294,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
 
 
 @pytest.mark.parametrize("block", [one for one in BLOCKS if "JobPlugin)" in one])
-async def test_every_plugin_on_the_page_is_whole_and_starts(install: Install, block: str) -> None:
+async def test_every_documented_plugin_is_complete_and_starts(install: Install, block: str) -> None:
     (name,) = re.findall(r"name: ClassVar\[str\] = \"(\w+)\"", block)
     (made,) = re.findall(r"class (\w+)\(JobPlugin\)", block)
     install("page", "of_the_page", block, **{name: made})
@@ -308,7 +308,9 @@ async def test_every_plugin_on_the_page_is_whole_and_starts(install: Install, bl
     assert planned.manifest["kind"] == "Job"
 
 
-def test_the_pages_tests_pass_for_the_pages_plugin(install: Install, tmp_path: Path) -> None:
+def test_the_documented_tests_pass_for_the_documented_plugin(
+    install: Install, tmp_path: Path
+) -> None:
     (tests,) = [one for one in BLOCKS if "def test_" in one]
     install("page", "cost_centre", BLOCKS[0])
     found: dict[str, Any] = {}

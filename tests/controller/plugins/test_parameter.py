@@ -35,7 +35,7 @@ async def test_each_word_is_one_argument() -> None:
     [("text", "a b"), ("whole", "-3"), ("real", "0.1"), ("round", "1.0"), ("yes", "true"),
      ("one", "x")],
 )  # fmt: skip
-async def test_values_are_written_as_a_program_would_expect(name: str, written: str) -> None:
+async def test_values_are_formatted_as_arguments(name: str, written: str) -> None:
     invocation = {"command": ["x"], "environment": {"V": {"parameter": name}}}
     container = await container_of(parameters=ALL, invocation=invocation)
     assert container["env"] == [{"name": "V", "value": written}]
@@ -129,7 +129,7 @@ async def test_parameters_with_similar_names_do_not_share_a_variable() -> None:
     assert [keys[word[2:-1]] for word in container["command"][1:]] == names
 
 
-async def test_what_is_referred_to_must_be_there() -> None:
+async def test_a_referenced_parameter_must_exist() -> None:
     found = await problems_of(
         invocation={
             "command": ["x", {"parameter": "missing"}],
@@ -142,13 +142,13 @@ async def test_what_is_referred_to_must_be_there() -> None:
     }
 
 
-async def test_our_variables_and_volcanos_cannot_be_set() -> None:
+async def test_reserved_environment_variables_cannot_be_set() -> None:
     environment = {"VC_TASK_INDEX": "1", "VK_TASK_INDEX": "1", "FUMAROLE_X": "1", "VCX": "1"}
     found = await problems_of(invocation={"environment": environment})
     assert set(found) == {f"invocation.environment.{name}" for name in environment if name != "VCX"}
 
 
-async def test_a_program_without_a_name_is_refused() -> None:
+async def test_an_empty_command_is_refused() -> None:
     assert set(await problems_of(invocation={"command": [""]})) == {"invocation.command[0]"}
 
 
@@ -160,13 +160,13 @@ LISTS: dict[str, Any] = {
 }
 
 
-async def test_a_repeated_parameter_becomes_as_many_words_each_with_its_prefix() -> None:
+async def test_a_repeated_parameter_becomes_one_argument_per_value() -> None:
     command = ["x", {"parameter": "many", "prefix": "-"}, {"parameter": "none"}, "end"]
     container = await container_of(parameters=LISTS, invocation={"command": command})
     assert container["command"] == ["x", "-a", "-b c", "-", "end"]
 
 
-async def test_a_separator_makes_one_word_of_a_repeated_parameter() -> None:
+async def test_a_separator_joins_a_repeated_parameter() -> None:
     joined = {"parameter": "many", "prefix": "-", "separator": ","}
     invocation = {"command": ["x", joined], "environment": {"A": joined}}
     container = await container_of(parameters=LISTS, invocation=invocation)
@@ -183,7 +183,7 @@ async def test_a_variable_has_one_value() -> None:
     }
 
 
-async def test_what_is_optional_and_not_there_is_left_out() -> None:
+async def test_an_absent_optional_parameter_is_omitted() -> None:
     word = {"parameter": "missing", "prefix": "--x=", "optional": True}
     invocation = {"command": ["x", word], "environment": {"A": word, "B": "b"}}
     container = await container_of(invocation=invocation)
@@ -191,12 +191,12 @@ async def test_what_is_optional_and_not_there_is_left_out() -> None:
     assert container["env"] == [{"name": "B", "value": "b"}]
 
 
-async def test_a_command_of_nothing_but_what_is_not_there_is_refused() -> None:
+async def test_a_command_of_absent_parameters_only_is_refused() -> None:
     command = [{"parameter": "missing", "optional": True}, "x"]
     assert set(await problems_of(invocation={"command": command})) == {"invocation.command[0]"}
 
 
-async def test_a_licence_is_its_server_and_its_key_is_in_the_secret() -> None:
+async def test_a_licence_key_is_in_the_secret() -> None:
     invocation = {"command": ["x", {"parameter": "v6"}, {"parameter": "keyed"}]}
     plan = await plan_of(parameters=LISTS, invocation=invocation)
     (task,) = plan.volcano_job.tasks
@@ -208,7 +208,7 @@ async def test_a_licence_is_its_server_and_its_key_is_in_the_secret() -> None:
     assert base64.b64decode(secret.manifest["data"]["keyed"]) == b"10.0.0.5:27000/k$(A)"
 
 
-async def test_each_task_has_the_jobs_invocation_unless_it_says_its_own() -> None:
+async def test_a_task_inherits_the_invocation_of_the_job() -> None:
     plan = await plan_of(
         invocation={"command": ["all"], "environment": {"A": "1"}},
         tasks=[{"name": "a"}, {"name": "b", "invocation": {"command": ["own"]}}],
@@ -218,7 +218,7 @@ async def test_each_task_has_the_jobs_invocation_unless_it_says_its_own() -> Non
     assert (b.command, b.environment) == (["own"], [])
 
 
-async def test_a_tasks_own_mistake_has_the_tasks_path() -> None:
+async def test_an_error_of_a_task_has_the_tasks_path() -> None:
     missing = {"command": ["x", {"parameter": "missing"}]}
     found = await problems_of(
         invocation=missing, tasks=[{"name": "a"}, {"name": "b", "invocation": missing}]
@@ -229,7 +229,7 @@ async def test_a_tasks_own_mistake_has_the_tasks_path() -> None:
     }
 
 
-async def test_a_word_that_no_program_can_receive_is_refused() -> None:
+async def test_an_argument_with_nul_is_refused() -> None:
     many = {"many": {"type": "text", "value": ["x" * 30_000] * 5}}
     word = {"parameter": "many", "separator": ","}
     found = await problems_of(parameters=many, invocation={"command": ["x", word]})
@@ -240,7 +240,7 @@ async def test_a_word_that_no_program_can_receive_is_refused() -> None:
 
 @pytest.mark.parametrize("separator", [None, ","])
 @pytest.mark.parametrize("where", ["command", "environment"])
-async def test_what_no_cluster_keeps_is_not_written_at_all(
+async def test_an_oversize_invocation_is_refused_before_it_is_rendered(
     where: str, separator: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[str] = []
@@ -260,7 +260,7 @@ async def test_what_no_cluster_keeps_is_not_written_at_all(
     assert written == []
 
 
-async def test_the_invocations_of_all_tasks_count_together() -> None:
+async def test_the_size_of_all_invocations_is_limited_together() -> None:
     many = {"many": {"type": "text", "value": ["x" * 7] * 1000}}
     invocation = {"command": ["x", *[{"parameter": "many"}] * 100]}
     tasks = [{"name": name, "invocation": invocation} for name in ("a", "b")]

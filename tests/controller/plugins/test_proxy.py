@@ -13,7 +13,7 @@ LAB: dict[str, Any] = {"lab": {"kind": "web", "port": 8888}}
 DESK: dict[str, Any] = {"desk": {"kind": "vnc", "port": 5900, "password": {"parameter": "p"}}}
 
 
-async def test_the_first_endpoint_is_probed_by_a_connection_every_second() -> None:
+async def test_the_first_endpoint_has_a_tcp_readiness_probe() -> None:
     container = await container_of(interactive={**LAB, "board": {"kind": "web", "port": 6006}})
     probe = container["startupProbe"]
     assert probe["tcpSocket"] == {"port": 8888}
@@ -24,7 +24,7 @@ async def test_the_first_endpoint_is_probed_by_a_connection_every_second() -> No
     assert [one["containerPort"] for one in container["ports"]] == [8888, 6006]
 
 
-async def test_a_desktop_is_probed_only_where_there_is_nothing_else() -> None:
+async def test_a_desktop_is_probed_only_without_web_endpoint() -> None:
     desk = {"desk": {"kind": "vnc", "port": 5900}}
     assert (await container_of(interactive=desk))["startupProbe"]["tcpSocket"]["port"] == 5900
     both = await container_of(interactive={**desk, **LAB})
@@ -32,7 +32,7 @@ async def test_a_desktop_is_probed_only_where_there_is_nothing_else() -> None:
     assert [one["name"] for one in both["ports"]] == ["desk", "lab"]
 
 
-async def test_each_task_is_probed_for_what_it_declares() -> None:
+async def test_each_task_is_probed_at_its_own_endpoint() -> None:
     board = {"board": {"kind": "web", "port": 6006, "task": "master"}}
     tasks = [{"name": "master"}, {"name": "worker"}]
     plan = await plan_of(tasks=tasks, interactive={**board, "log": {"kind": "web", "port": 9}})
@@ -51,7 +51,7 @@ async def test_a_job_without_an_endpoint_is_ready_when_it_runs() -> None:
     assert "ports" not in container
 
 
-async def test_the_gateways_and_nobody_else_are_admitted_after_the_job_is_there() -> None:
+async def test_only_gateways_are_admitted_after_the_job_exists() -> None:
     plan = await plan_of(interactive=LAB)
     (policy,) = [one for one in plan.companions if one.kind == "NetworkPolicy"]
     assert policy.when == "after"
@@ -73,7 +73,7 @@ async def test_the_gateways_and_nobody_else_are_admitted_after_the_job_is_there(
     }
 
 
-async def test_which_pods_are_gateways_is_the_deployments_to_say() -> None:
+async def test_the_deployment_configures_the_labels_of_gateways() -> None:
     settings = {
         "FUMAROLE_CONTROLLER_GATEWAY_NAMESPACE": "edge",
         "FUMAROLE_CONTROLLER_GATEWAY_LABELS": "app=gw,tier=x",
@@ -85,9 +85,7 @@ async def test_which_pods_are_gateways_is_the_deployments_to_say() -> None:
     assert list(source["namespaceSelector"]["matchLabels"].values()) == ["edge"]
 
 
-async def test_gateways_outside_of_the_cluster_are_admitted_only_where_the_deployment_says_so() -> (
-    None
-):
+async def test_external_gateways_are_admitted_only_if_configured() -> None:
     settings = {"FUMAROLE_CONTROLLER_GATEWAY_NETWORKS": "192.0.2.7/32,2001:db8::7/128"}
     plan = await plan_of(settings=settings)
     (policy,) = [one for one in plan.companions if one.kind == "NetworkPolicy"]
@@ -99,7 +97,7 @@ async def test_gateways_outside_of_the_cluster_are_admitted_only_where_the_deplo
     ]
 
 
-async def test_ranks_have_services_only_where_the_deployment_says_so() -> None:
+async def test_ranks_have_services_only_if_configured() -> None:
     plan = await plan_of(interactive=LAB, replicas=2)
     assert [one.name for one in plan.companions if one.kind == "Service"] == []
     on = {"FUMAROLE_CONTROLLER_RANK_SERVICES": "yes"}
@@ -133,12 +131,12 @@ async def test_a_password_is_a_secret_parameter(parameters: Any, message: str) -
     assert await problems_of(interactive=DESK, parameters=secret) == {}
 
 
-async def test_an_endpoint_of_a_task_that_is_not_there_is_refused() -> None:
+async def test_an_endpoint_of_an_unknown_task_is_refused() -> None:
     endpoint = {"lab": {"kind": "web", "port": 8888, "task": "master"}}
     assert set(await problems_of(interactive=endpoint)) == {"interactive.lab.task"}
 
 
-async def test_routes_are_looked_at_on_start_and_sessions_end_with_the_job() -> None:
+async def test_routes_are_published_at_start_and_sessions_end_with_the_job() -> None:
     sessions = NoSessions()
     plugin = ProxyPlugin(make_context(sessions))
     seen = JobFromServer(
@@ -151,7 +149,7 @@ async def test_routes_are_looked_at_on_start_and_sessions_end_with_the_job() -> 
     assert sessions.asked == [("look", "j1"), ("job ended", "j1"), ("job ended", "j1")]
 
 
-async def test_a_url_is_rank_0s_of_a_web_endpoint() -> None:
+async def test_the_url_leads_to_rank_0_of_a_web_endpoint() -> None:
     web = {"kind": "web", "port": 1, "url": True}
     tasks = [{"name": "a"}, {"name": "b"}]
     assert await problems_of(tasks=tasks, interactive={"lab": web | {"task": "a"}}) == {}
@@ -160,7 +158,7 @@ async def test_a_url_is_rank_0s_of_a_web_endpoint() -> None:
     }
 
 
-async def test_endpoints_at_one_port_declare_it_once() -> None:
+async def test_endpoints_at_one_port_declare_one_container_port() -> None:
     board = {"board": {"kind": "web", "port": 8888, "base_path": "/board"}}
     container = await container_of(interactive={**LAB, **board, "log": {"kind": "web", "port": 9}})
     ports = [(one["name"], one["containerPort"]) for one in container["ports"]]

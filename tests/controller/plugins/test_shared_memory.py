@@ -10,7 +10,7 @@ async def test_shared_memory_is_as_large_as_the_containers_own_limit() -> None:
     assert {"name": "shm", "mountPath": "/dev/shm"} in pod["containers"][0]["volumeMounts"]
 
 
-async def test_a_job_that_says_nothing_gets_what_its_default_limit_allows() -> None:
+async def test_without_a_request_shared_memory_follows_the_default_limit() -> None:
     pod = await pod_of()
     (volume,) = [one for one in pod["volumes"] if one["name"] == "shm"]
     assert volume["emptyDir"]["sizeLimit"] == "1Gi"

@@ -11,7 +11,7 @@ from tests.controller.plugins.making import container_of, plan_of, pod_of, probl
 SVC = ["--publish-not-ready-addresses=true", "--disable-network-policy=true"]
 
 
-async def test_the_single_task_has_a_pod_a_replica_all_started_together() -> None:
+async def test_the_single_task_starts_all_replicas_as_one_gang() -> None:
     spec = (await plan_of(replicas=3)).volcano_job.manifest()["spec"]
     assert spec["minAvailable"] == 3
     assert [(task["name"], task["replicas"]) for task in spec["tasks"]] == [("job", 3)]
@@ -19,14 +19,14 @@ async def test_the_single_task_has_a_pod_a_replica_all_started_together() -> Non
     assert spec["queue"] == "default"
 
 
-async def test_nothing_is_retried_and_volcano_is_told_so_in_its_own_count() -> None:
+async def test_zero_retries_are_written_in_volcanos_count() -> None:
     spec = (await plan_of()).volcano_job.manifest()["spec"]
     assert spec["maxRetry"] == 1
     assert "policies" not in spec
     assert spec["ttlSecondsAfterFinished"] == 3600
 
 
-async def test_requests_are_limits() -> None:
+async def test_requests_equal_limits() -> None:
     container = await container_of(resources={"cpu": 1.5, "memory": "2Gi", "gpu": 2})
     assert container["resources"]["requests"] == container["resources"]["limits"]
     assert container["resources"]["limits"] == {
@@ -36,7 +36,7 @@ async def test_requests_are_limits() -> None:
     }
 
 
-async def test_a_job_that_says_nothing_gets_the_deployments_defaults() -> None:
+async def test_without_a_request_the_deployments_defaults_apply() -> None:
     settings = {
         "FUMAROLE_CONTROLLER_DEFAULT_CPU": "250m",
         "FUMAROLE_CONTROLLER_DEFAULT_MEMORY": "512Mi",
@@ -45,7 +45,7 @@ async def test_a_job_that_says_nothing_gets_the_deployments_defaults() -> None:
     assert container["resources"]["limits"] == {"cpu": "250m", "memory": "512Mi"}
 
 
-async def test_no_gpu_asks_for_none_and_the_resource_is_the_deployments() -> None:
+async def test_zero_gpus_request_none_and_the_resource_name_is_configured() -> None:
     settings = {"FUMAROLE_CONTROLLER_GPU_RESOURCE": "amd.com/gpu"}
     assert "nvidia.com/gpu" not in (await container_of(resources={"gpu": 0}))["resources"]["limits"]
     limits = (await container_of(settings=settings, resources={"gpu": 1}))["resources"]["limits"]
@@ -61,7 +61,7 @@ async def test_pods_carry_the_labels_by_which_they_are_found() -> None:
     }
 
 
-async def test_the_image_is_the_jobs() -> None:
+async def test_the_image_comes_from_the_job() -> None:
     assert (await container_of(image="registry.example/a/b@sha256:" + "0" * 64))["image"] == (
         "registry.example/a/b@sha256:" + "0" * 64
     )
@@ -75,7 +75,7 @@ TRAIN: dict[str, Any] = {
 }
 
 
-async def test_each_task_is_as_it_says_and_else_as_the_job_says() -> None:
+async def test_a_task_overrides_the_fields_of_the_job() -> None:
     plan = await plan_of(
         image="all",
         resources={"cpu": 2, "memory": "1Gi"},
@@ -89,7 +89,7 @@ async def test_each_task_is_as_it_says_and_else_as_the_job_says() -> None:
     assert container["resources"]["requests"] == container["resources"]["limits"]
 
 
-async def test_who_waits_for_another_task_is_no_part_of_the_gang() -> None:
+async def test_a_dependent_task_is_not_part_of_the_gang() -> None:
     spec = (await plan_of(**TRAIN)).volcano_job.manifest()["spec"]
     assert spec["minAvailable"] == 1
     worker = spec["tasks"][1]
@@ -142,14 +142,14 @@ async def test_who_waits_for_another_task_is_no_part_of_the_gang() -> None:
           "interactive": {"dashboard": {"kind": "web", "port": 8265}}}, None),
     ],
 )  # fmt: skip
-async def test_what_volcano_could_not_run_is_refused(
+async def test_a_job_that_volcano_cannot_run_is_refused(
     fields: dict[str, Any], path: str | None
 ) -> None:
     found = await problems_of(**fields)
     assert (path in found) if path else found == {}, found
 
 
-async def test_what_all_tasks_have_from_the_job_is_wrong_once() -> None:
+async def test_an_error_inherited_by_all_tasks_is_reported_once() -> None:
     job: dict[str, Any] = {"topology": {"numa": "restricted"}, "resources": {"cpu": 1.5},
            "tasks": [{"name": "a"}, {"name": "b"}]}  # fmt: skip
     with pytest.raises(JobRejected) as caught:
@@ -172,7 +172,7 @@ async def test_policies_and_retries_are_written_in_volcanos_count() -> None:
     assert spec["minSuccess"] == 1
 
 
-async def test_volcano_is_not_given_what_has_a_timeout_nor_what_that_stands_before() -> None:
+async def test_policies_from_the_first_with_a_timeout_on_are_not_given_to_volcano() -> None:
     delayed = {"exit_code": 3, "action": "RestartJob", "timeout_seconds": 60}
     spec = (
         await plan_of(
@@ -192,7 +192,7 @@ async def test_volcano_is_not_given_what_has_a_timeout_nor_what_that_stands_befo
 
 
 @pytest.mark.parametrize("action", ["RestartTask", "RestartPod"])
-async def test_a_part_of_a_job_is_not_started_again_by_a_policy_that_we_time(action: str) -> None:
+async def test_a_policy_with_timeout_cannot_restart_a_task(action: str) -> None:
     delayed = {"event": "PodFailed", "action": action, "timeout_seconds": 5}
     with pytest.raises(JobRejected) as caught:
         await plan_of(tasks=[{"name": "a", "policies": [delayed]}], policies=[delayed])
@@ -211,7 +211,7 @@ async def test_a_part_of_a_job_is_not_started_again_by_a_policy_that_we_time(act
      ({"policies": [{"event": "PodFailed", "action": "AbortJob"}]}, 1),
      ({"tasks": [{"name": "a", "policies": [{"event": "*", "action": "RestartPod"}]}]}, 4)],
 )  # fmt: skip
-async def test_zero_never_reaches_volcano_which_takes_it_for_three(
+async def test_max_retry_zero_is_never_sent_to_volcano(
     fields: dict[str, Any], expected: int
 ) -> None:
     assert (await plan_of(**fields)).volcano_job.manifest()["spec"]["maxRetry"] == expected
@@ -243,7 +243,7 @@ async def test_a_framework_is_volcanos_plugin_with_its_arguments(
     }
 
 
-async def test_topology_priority_and_queue_are_as_the_job_says() -> None:
+async def test_topology_priority_and_queue_come_from_the_job() -> None:
     plan = await plan_of(
         settings={"FUMAROLE_CONTROLLER_PRIORITIES": "high=site-high"},
         priority="high",
@@ -258,7 +258,7 @@ async def test_topology_priority_and_queue_are_as_the_job_says() -> None:
     assert spec["tasks"][0]["topologyPolicy"] == "single-numa-node"
 
 
-async def test_an_image_is_pulled_with_a_credential_that_the_deployment_has() -> None:
+async def test_an_image_is_pulled_with_the_configured_credential() -> None:
     settings = {"FUMAROLE_CONTROLLER_PULL_CREDENTIALS": "site=registry-site"}
     pod = await pod_of(settings=settings, pull_credential="site")
     assert pod["imagePullSecrets"] == [{"name": "registry-site"}]
@@ -303,7 +303,7 @@ def products(tmp_path: Path) -> dict[str, str]:
     return {"FUMAROLE_CONTROLLER_PRODUCTS_FILE": str(path)}
 
 
-async def test_a_product_says_what_a_replica_gets_and_where_it_runs(
+async def test_a_product_defines_resources_and_node_selector(
     products: dict[str, str],
 ) -> None:
     pod = await pod_of(settings=products, product="gpu-1", kind="training", interactive=WEB)
@@ -322,7 +322,7 @@ async def test_a_product_says_what_a_replica_gets_and_where_it_runs(
     }
 
 
-async def test_resources_lower_what_the_product_has(products: dict[str, str]) -> None:
+async def test_requested_resources_may_lower_the_product(products: dict[str, str]) -> None:
     container = await container_of(
         settings=products,
         product="gpu-1",
@@ -352,14 +352,14 @@ async def test_more_than_the_product_has_is_refused(
     assert list(await problems_of(settings=products, **asked | fields)) == [path]
 
 
-async def test_where_a_product_must_be_named_a_job_without_one_is_refused(tmp_path: Path) -> None:
+async def test_a_job_without_required_product_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "products.yaml"
     path.write_text("required: true\nproducts: {a: {cpu: 1, memory: 1Gi}}")
     settings = {"FUMAROLE_CONTROLLER_PRODUCTS_FILE": str(path)}
     assert await problems_of(settings=settings) == {"product": "is missing: a"}
 
 
-async def test_kind_and_product_are_labels(products: dict[str, str]) -> None:
+async def test_kind_and_product_are_set_as_labels(products: dict[str, str]) -> None:
     plan = await plan_of(settings=products, product="gpu-1", kind="training", interactive=WEB)
     manifest = plan.volcano_job.manifest()
     pods = manifest["spec"]["tasks"][0]["template"]["metadata"]["labels"]

@@ -8,7 +8,7 @@ from controller.resource_metrics.sources import Measured, PodKey, Values
 A, B = PodKey("jobs", "j-a-job-0"), PodKey("jobs", "j-b-job-0")
 
 
-async def test_the_newest_samples_stay_in_their_order() -> None:
+async def test_the_newest_samples_are_kept_in_order() -> None:
     history = MetricHistory(points=3)
     for at in range(5):
         await history.add(at, {A: {"cpu_cores": at / 2}}, forget_before=0)
@@ -21,13 +21,13 @@ async def test_the_newest_samples_stay_in_their_order() -> None:
     assert history.of(B) == []
 
 
-async def test_what_was_not_measured_is_left_out_and_zero_is_not() -> None:
+async def test_unmeasured_values_are_omitted_and_zero_is_kept() -> None:
     history = MetricHistory()
     await history.add(1.0, {A: {"memory_bytes": 0.0}}, forget_before=0)
     assert history.of(A) == [Sample(1.0, {"memory_bytes": 0.0})]
 
 
-async def test_a_pod_that_is_measured_no_more_is_forgotten_after_a_while() -> None:
+async def test_a_pod_without_samples_is_forgotten_after_a_while() -> None:
     history = MetricHistory()
     await history.add(1.0, {A: {"cpu_cores": 1.0}, B: {"cpu_cores": 1.0}}, forget_before=0)
     await history.add(2.0, {B: {"cpu_cores": 1.0}}, forget_before=1.0)
@@ -38,7 +38,7 @@ async def test_a_pod_that_is_measured_no_more_is_forgotten_after_a_while() -> No
 
 
 @pytest.mark.parametrize(("pods", "kept"), [(10, 10), (50, 2), (1000, LEAST_POINTS)])
-async def test_many_pods_share_what_may_be_kept(pods: int, kept: int) -> None:
+async def test_many_pods_share_the_sample_budget(pods: int, kept: int) -> None:
     history = MetricHistory(points=10, rows=100)
     measured: Measured = {PodKey("jobs", f"j-{i}"): {"cpu_cores": 1.0} for i in range(pods)}
     for at in range(12):
@@ -46,7 +46,7 @@ async def test_many_pods_share_what_may_be_kept(pods: int, kept: int) -> None:
     assert {len(history.of(key)) for key in measured} == {kept}
 
 
-async def test_a_source_that_tells_of_other_pods_each_time_fills_no_memory() -> None:
+async def test_a_source_with_changing_pods_uses_bounded_memory() -> None:
     history = MetricHistory(pods=10)
     usage: Values = {"cpu_cores": 1.0}
     for at in range(5):

@@ -53,7 +53,7 @@ async def read(kube: Kube, namespace: str | None = None) -> Measured:
     return measured
 
 
-async def test_one_list_tells_of_all_pods(kube: Kube, script: Script) -> None:
+async def test_one_list_returns_metrics_of_all_pods(kube: Kube, script: Script) -> None:
     pods = [metrics(f"j-{i}-job-0", container(f"{i}m", f"{i}Ki")) for i in range(300)]
     script.answer(a_list(*pods))
     found = await read(kube)
@@ -82,7 +82,7 @@ async def test_one_list_tells_of_all_pods(kube: Kube, script: Script) -> None:
         ("9" * 400, "1" + "0" * 30, None),
     ],
 )
-async def test_quantities_are_read_as_servers_write_them(
+async def test_quantities_are_parsed_in_server_notation(
     kube: Kube, script: Script, cpu: Any, memory: Any, values: dict[str, float] | None
 ) -> None:
     script.answer(a_list(metrics("j-a-job-0", container(cpu, memory))))
@@ -90,7 +90,7 @@ async def test_quantities_are_read_as_servers_write_them(
     assert found == (None if values is None else pytest.approx(values))
 
 
-async def test_containers_are_added_up_and_one_that_is_missing_leaves_no_sum(
+async def test_containers_are_summed_and_a_missing_one_leaves_no_sum(
     kube: Kube, script: Script
 ) -> None:
     script.answer(
@@ -145,7 +145,7 @@ async def plain_503(_request: web.Request) -> web.StreamResponse:
         (cut, "unavailable"),
     ],
 )  # fmt: skip
-async def test_a_server_without_metrics_says_why(
+async def test_a_server_without_metrics_states_the_reason(
     kube: Kube, script: Script, answer: Answer, reason: str
 ) -> None:
     script.answer(answer)
@@ -155,7 +155,7 @@ async def test_a_server_without_metrics_says_why(
     assert failed.value.reason == reason
 
 
-async def test_a_server_that_ignores_the_selector_does_not_fill_the_memory(
+async def test_a_server_that_ignores_the_selector_uses_bounded_memory(
     kube: Kube, script: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.resource_metrics.pod_metrics.MOST_PODS", 100)

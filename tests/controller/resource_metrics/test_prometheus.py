@@ -66,7 +66,7 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 
 @pytest.mark.parametrize("query", [query for query, _ in QUERIES.values()])
-def test_pods_of_jobs_and_of_tools_are_asked_for_and_no_others(query: str) -> None:
+def test_only_pods_of_jobs_and_tools_are_queried(query: str) -> None:
     patterns = re.findall(r'pod=~"([^"]+)"', query)
     assert patterns
     for pattern in patterns:
@@ -75,7 +75,7 @@ def test_pods_of_jobs_and_of_tools_are_asked_for_and_no_others(query: str) -> No
         assert not re.fullmatch(pattern, "coredns-0")
 
 
-async def test_network_and_gpus_are_read_in_our_units(
+async def test_network_and_gpus_are_converted_to_documented_units(
     server: Server, http: aiohttp.ClientSession
 ) -> None:
     server.answers = {
@@ -118,7 +118,7 @@ async def test_a_private_server_may_have_an_authority_without_key_identifiers(
         await running.close()
 
 
-async def test_a_token_is_sent_as_its_file_says_now(
+async def test_the_token_file_is_read_for_each_query(
     server: Server, http: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     token = tmp_path / "token"
@@ -135,7 +135,7 @@ async def test_a_token_is_sent_as_its_file_says_now(
 
 
 @pytest.mark.parametrize("value", ["NaN", "+Inf", "-1", "", "seven", "1.7e308"])
-async def test_what_is_no_amount_is_no_value(
+async def test_a_malformed_amount_is_no_value(
     server: Server, http: aiohttp.ClientSession, value: str
 ) -> None:
     nameless = sample("1", namespace="jobs")
@@ -145,7 +145,7 @@ async def test_what_is_no_amount_is_no_value(
     assert measured == {("", "j-b"): {"gpu_utilization": 0.01}}
 
 
-async def test_one_query_that_fails_leaves_the_others(
+async def test_a_failing_query_keeps_the_results_of_others(
     server: Server, http: aiohttp.ClientSession
 ) -> None:
     bad = web.json_response({"status": "error", "errorType": "bad_data"}, status=400)
@@ -170,7 +170,7 @@ async def test_one_query_that_fails_leaves_the_others(
         (web.Response(text='{"status": "' + 5000 * "x" + '"}'), "unavailable"),
     ],
 )  # fmt: skip
-async def test_a_server_that_is_broken_says_nothing_of_any_pod(
+async def test_a_broken_server_yields_no_sample(
     server: Server,
     http: aiohttp.ClientSession,
     answer: web.Response,
@@ -185,7 +185,7 @@ async def test_a_server_that_is_broken_says_nothing_of_any_pod(
     assert (failed.value.reason, measured) == (reason, {})
 
 
-async def test_a_server_that_is_away_is_unavailable(http: aiohttp.ClientSession) -> None:
+async def test_an_unreachable_server_is_reported_unavailable(http: aiohttp.ClientSession) -> None:
     # No server can listen there.
     with pytest.raises(SourceFailed) as failed:
         await PrometheusSource(http, url="http://127.0.0.1:1").read({})

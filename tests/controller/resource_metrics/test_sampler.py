@@ -57,7 +57,9 @@ def make(
     )
 
 
-async def test_what_sources_say_is_one_sample(clock: Clock, counted: list[tuple[str, str]]) -> None:
+async def test_values_of_all_sources_form_one_sample(
+    clock: Clock, counted: list[tuple[str, str]]
+) -> None:
     sampler = make(clock, counted, Source(), Source("two", NETWORK))
     assert (sampler.missing["cpu_cores"], sampler.missing["memory_bytes"]) == (
         "starting", "not_configured",
@@ -77,7 +79,7 @@ async def test_what_sources_say_is_one_sample(clock: Clock, counted: list[tuple[
         (RuntimeError("what nobody expects"), "unavailable"),
     ],
 )
-async def test_a_source_that_fails_takes_no_other_with_it_and_its_half_is_lost(
+async def test_a_failing_source_loses_only_its_own_values(
     clock: Clock, counted: list[tuple[str, str]], fails: Exception, reason: str
 ) -> None:
     bad, good = Source(fails=fails), Source("two", NETWORK)
@@ -93,7 +95,7 @@ async def test_a_source_that_fails_takes_no_other_with_it_and_its_half_is_lost(
     assert "cpu_cores" not in sampler.missing
 
 
-async def test_a_source_that_refuses_is_left_alone_and_one_that_is_away_is_not(
+async def test_a_refusing_source_is_paused_and_an_unavailable_one_retried(
     clock: Clock, counted: list[tuple[str, str]]
 ) -> None:
     refuses = Source(fails=SourceFailed("not_installed", "no such API"))
@@ -109,7 +111,7 @@ async def test_a_source_that_refuses_is_left_alone_and_one_that_is_away_is_not(
     assert refuses.asked == 2
 
 
-async def test_a_source_that_does_not_answer_is_given_up(
+async def test_an_unresponsive_source_times_out(
     clock: Clock, counted: list[tuple[str, str]]
 ) -> None:
     sampler = make(clock, counted, Source(hangs=True), Source("two", NETWORK), interval=0.05)
@@ -118,7 +120,7 @@ async def test_a_source_that_does_not_answer_is_given_up(
     assert sampler.missing["cpu_cores"] == "unavailable"
 
 
-async def test_a_metric_that_a_source_lacks_is_missing_alone(
+async def test_a_metric_missing_in_a_source_is_omitted_alone(
     clock: Clock, counted: list[tuple[str, str]]
 ) -> None:
     sampler = make(clock, counted, Source(without={"memory_bytes": "unavailable"}))
@@ -127,9 +129,7 @@ async def test_a_metric_that_a_source_lacks_is_missing_alone(
     assert "cpu_cores" not in sampler.missing
 
 
-async def test_it_goes_on_until_it_is_cancelled(
-    clock: Clock, counted: list[tuple[str, str]]
-) -> None:
+async def test_sampling_runs_until_cancelled(clock: Clock, counted: list[tuple[str, str]]) -> None:
     source = Source(fails=SourceFailed("unavailable", "away"))
     task = asyncio.create_task(make(clock, counted, source, interval=0.01).run())
     async with asyncio.timeout(30):

@@ -30,7 +30,7 @@ class Reader:
         return dict.fromkeys({"s", "t"} & set(sids), FOUND)
 
 
-async def test_what_is_reported_is_returned() -> None:
+async def test_reported_activity_is_returned() -> None:
     activities = Activities(cast(ReportReader, Reader()), clock=lambda: 0.0)
     assert await activities.of(["s", "other"]) == {"s": FOUND}
     # More than one batch of concurrent reads.
@@ -39,7 +39,7 @@ async def test_what_is_reported_is_returned() -> None:
 
 
 @pytest.mark.parametrize("reader", [Reader(fails=True), Reader(hangs=True)])
-async def test_a_redis_that_is_away_or_slow_is_no_error(
+async def test_an_unavailable_or_slow_redis_is_no_error(
     reader: Reader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "READ_SECONDS", 0.05)

@@ -3,7 +3,7 @@ from __future__ import annotations
 from controller.sessions.snapshot import DirtySet
 
 
-def test_what_changed_is_looked_at_before_what_did_not() -> None:
+def test_changed_jobs_precede_unchanged_ones() -> None:
     dirty_set = DirtySet()
     dirty_set.add_later(["a", "b", "c"])
     dirty_set.add(["x", "b"])
@@ -14,7 +14,7 @@ def test_what_changed_is_looked_at_before_what_did_not() -> None:
     assert not dirty_set
 
 
-def test_what_changes_again_after_it_was_taken_is_looked_at_again() -> None:
+def test_a_job_changed_during_processing_is_processed_again() -> None:
     dirty_set = DirtySet()
     dirty_set.add(["a", "a"])
     assert dirty_set.take(1) == ["a"]

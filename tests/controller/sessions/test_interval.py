@@ -16,7 +16,7 @@ def interval(clock: Clock) -> Interval:
     return Interval(8.0, clock)
 
 
-def test_what_was_never_done_is_due(interval: Interval, clock: Clock) -> None:
+def test_a_new_interval_is_due(interval: Interval, clock: Clock) -> None:
     # A monotonic clock may start at any value.
     for clock.now in (-64.0, 0.0, 64.0):
         assert interval.is_due
@@ -26,7 +26,7 @@ def test_what_was_never_done_is_due(interval: Interval, clock: Clock) -> None:
 @pytest.mark.parametrize(
     ("passed", "left"), [(0.0, 8.0), (7.5, 0.5), (8.0, 0.0), (8.5, 0.0), (80.0, 0.0)]
 )
-def test_it_is_due_again_once_its_seconds_have_passed(
+def test_an_interval_is_due_after_its_seconds(
     interval: Interval, clock: Clock, passed: float, left: float
 ) -> None:
     interval.begin()
@@ -35,14 +35,14 @@ def test_it_is_due_again_once_its_seconds_have_passed(
     assert interval.is_due is (left == 0.0)
 
 
-def test_it_counts_from_when_it_was_done_last(interval: Interval, clock: Clock) -> None:
+def test_an_interval_counts_from_the_last_run(interval: Interval, clock: Clock) -> None:
     interval.begin()
     clock.now += 20.0
     interval.begin()
     assert interval.left_seconds == 8.0
 
 
-def test_it_can_be_made_due(interval: Interval) -> None:
+def test_an_interval_can_be_made_due(interval: Interval) -> None:
     interval.begin()
     interval.make_due()
     assert interval.is_due

@@ -40,9 +40,7 @@ async def publish(publisher: Publisher, *sids: str) -> None:
         await publisher.upsert(sid, encode(make_route(sid)), now=time.time())
 
 
-async def test_sessions_are_waited_for_until_redis_has_all_of_them(
-    redis: Redis, publisher: Publisher
-) -> None:
+async def test_a_wait_ends_once_redis_has_all_sessions(redis: Redis, publisher: Publisher) -> None:
     dirty_set = CountingReader(redis, KEYS)
     published = PublishedRoutes(dirty_set, lambda: None)
     published.patience = 60.0
@@ -57,7 +55,7 @@ async def test_sessions_are_waited_for_until_redis_has_all_of_them(
     await asyncio.wait_for(waiting, 20)
 
 
-async def test_who_comes_after_one_who_waited_in_vain_waits_less_until_somebody_publishes(
+async def test_after_a_timeout_later_waits_are_shorter_until_a_publication(
     redis: Redis, publisher: Publisher
 ) -> None:
     published = PublishedRoutes(BusReader(redis, KEYS), lambda: None)
@@ -71,7 +69,7 @@ async def test_who_comes_after_one_who_waited_in_vain_waits_less_until_somebody_
     assert published.patience == PATIENCE_SECONDS
 
 
-async def test_a_redis_that_is_gone_holds_nobody_up(tmp_path: Path) -> None:
+async def test_an_unavailable_redis_delays_no_caller(tmp_path: Path) -> None:
     client = connect(f"unix://{tmp_path}/nothing.sock")
     published = PublishedRoutes(BusReader(client, KEYS), lambda: None)
     published.patience = 60.0
@@ -81,7 +79,7 @@ async def test_a_redis_that_is_gone_holds_nobody_up(tmp_path: Path) -> None:
     await client.aclose()
 
 
-async def test_a_route_stands_as_it_was_published_and_what_cannot_be_read_is_not_ready(
+async def test_a_published_route_is_returned_and_an_unreadable_one_is_not_ready(
     redis: Redis, publisher: Publisher
 ) -> None:
     published = PublishedRoutes(BusReader(redis, KEYS), lambda: None)

@@ -31,7 +31,7 @@ async def test_a_route_follows_its_pod(world: World) -> None:
     assert (after["target"]["host"], after["target"]["id"]) == ("10.0.0.1", "pod-next")
 
 
-async def test_a_session_that_cannot_be_made_out_is_starting_and_not_withdrawn(
+async def test_an_undecidable_session_is_starting_and_not_withdrawn(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A withdrawal would be final: gateways do not accept the session again."""
@@ -52,7 +52,7 @@ async def test_a_session_that_cannot_be_made_out_is_starting_and_not_withdrawn(
     await world.until_ready(sid)
 
 
-async def test_nobody_is_led_to_a_pod_that_went_while_others_were_told(
+async def test_no_route_leads_to_a_pod_removed_during_publication(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sids = [await world.open(endpoint="lab") for _ in range(2)]
@@ -77,7 +77,7 @@ async def test_nobody_is_led_to_a_pod_that_went_while_others_were_told(
     assert {one["sid"] for one in told} <= set(sids)
 
 
-async def test_a_change_does_not_wait_behind_all_that_is_looked_at_now_and_then(
+async def test_a_change_does_not_wait_for_the_periodic_resync(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.sessions.snapshot.AT_ONCE", 1)
@@ -104,12 +104,12 @@ async def test_a_change_does_not_wait_behind_all_that_is_looked_at_now_and_then(
     await eventually(all_looked_at)
 
 
-async def test_opening_is_answered_when_gateways_know_the_session(world: World) -> None:
+async def test_an_opening_returns_once_gateways_know_the_session(world: World) -> None:
     sid = await world.open(endpoint="lab")
     assert await world.route(sid) is not None
 
 
-async def test_a_session_that_ends_is_gone_for_good(world: World) -> None:
+async def test_an_ended_session_never_returns(world: World) -> None:
     world.show(make_pod())
     sid, other = await world.open(endpoint="lab"), await world.open(endpoint="lab")
     await world.until_ready(sid)
@@ -122,7 +122,7 @@ async def test_a_session_that_ends_is_gone_for_good(world: World) -> None:
     assert (told["phase"], told["app"]) == ("closed", "lab")
 
 
-async def test_a_job_that_is_to_end_has_no_routes_left(world: World) -> None:
+async def test_an_ending_job_has_no_routes(world: World) -> None:
     sid = await world.open(endpoint="lab")
     async with world.store.write() as transaction:
         record = await find_job(transaction, "j1")
@@ -133,7 +133,7 @@ async def test_a_job_that_is_to_end_has_no_routes_left(world: World) -> None:
     assert (await world.last_removed(sid))["phase"] == "stopped"
 
 
-async def test_a_job_without_sessions_has_nothing_looked_at(world: World) -> None:
+async def test_a_job_without_sessions_is_not_read(world: World) -> None:
     sid = await world.open(endpoint="lab")
     world.show(make_pod(uid="p1"))
     await world.until_ready(sid)
@@ -174,7 +174,7 @@ async def test_a_terminal_is_assigned_before_it_is_published(world: World) -> No
     assert (session.hub_id, session.pod_uid) == ("hub-1", "pod-0")
 
 
-async def test_a_terminal_that_ended_since_it_was_read_has_no_route(world: World) -> None:
+async def test_a_terminal_that_ended_meanwhile_has_no_route(world: World) -> None:
     world.show(make_pod())
     sid = await world.open(kind="terminal")
     async with world.store.read() as transaction:
@@ -188,7 +188,7 @@ async def test_a_terminal_that_ended_since_it_was_read_has_no_route(world: World
     assert await desired.of([session], {"j1": record}, {HUB.id: HUB}) == {}
 
 
-async def test_a_terminal_whose_hub_goes_is_published_anew_elsewhere(world: World) -> None:
+async def test_a_terminal_whose_hub_is_gone_moves_to_another_hub(world: World) -> None:
     world.show(make_pod())
     async with world.store.write() as transaction:
         await refresh_hub(transaction, HUB, now=world.clock())

@@ -30,7 +30,7 @@ from tests.programs import RedisServer
 from tests.redis_tls import Authority, tls_redis
 
 
-async def test_whatever_stands_in_redis_is_no_reason_to_end_anything(
+async def test_no_content_of_redis_ends_a_session(
     store: Store, redis: Redis, clock: Clock, job: None
 ) -> None:
     del job
@@ -56,7 +56,7 @@ async def test_whatever_stands_in_redis_is_no_reason_to_end_anything(
         assert len(noted.split()) == 2
 
 
-async def test_what_another_process_wrote_is_noticed(world: World) -> None:
+async def test_foreign_writes_to_redis_are_detected(world: World) -> None:
     # An API in another process cannot wake this publisher.
     published = PublishedRoutes(world.reader, lambda: None)
     service = SessionService(
@@ -86,7 +86,7 @@ async def test_what_another_process_wrote_is_noticed(world: World) -> None:
     await world.until_gone(view.sid)
 
 
-async def test_routes_that_cannot_be_made_keep_no_revocation_back(
+async def test_an_unbuildable_route_does_not_delay_revocations(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sid = await world.open(endpoint="lab")
@@ -104,14 +104,14 @@ async def test_routes_that_cannot_be_made_keep_no_revocation_back(
     await eventually(revoked)
 
 
-async def test_the_first_epoch_of_all_has_lost_nothing(world: World) -> None:
+async def test_the_first_epoch_reports_no_data_loss(world: World) -> None:
     await world.open(endpoint="lab")
     head = await world.reader.head()
     assert head is not None
     assert head.since is None
 
 
-async def test_another_publisher_that_begins_disturbs_nobody(
+async def test_a_new_publisher_changes_no_route(
     world: World, store: Store, redis: Redis, clock: Clock
 ) -> None:
     world.show(make_pod())
@@ -136,7 +136,7 @@ async def test_another_publisher_that_begins_disturbs_nobody(
             await asyncio.wait_for(world.task, 8)
 
 
-async def test_of_two_stores_under_one_instance_the_one_that_came_first_publishes(
+async def test_of_two_stores_with_one_instance_the_first_publishes(
     world: World, redis: Redis, clock: Clock, tmp_path: Path
 ) -> None:
     sid = await world.open(endpoint="lab")
@@ -167,7 +167,7 @@ async def test_of_two_stores_under_one_instance_the_one_that_came_first_publishe
     await other.close()
 
 
-async def test_what_redis_loses_is_there_again_and_the_loss_is_told(world: World) -> None:
+async def test_data_lost_by_redis_is_republished_and_the_loss_announced(world: World) -> None:
     world.show(make_pod())
     sid = await world.open(endpoint="lab")
     await world.until_ready(sid)
@@ -180,7 +180,7 @@ async def test_what_redis_loses_is_there_again_and_the_loss_is_told(world: World
     assert snapshot.head.since == world.clock()
 
 
-async def test_a_route_that_redis_evicted_is_a_loss(world: World) -> None:
+async def test_an_evicted_route_counts_as_data_loss(world: World) -> None:
     sid = await world.open(endpoint="lab")
     await world.redis.hdel(Keys("test").routes, sid)
     await world.until(sid, lambda route: True)
@@ -189,7 +189,7 @@ async def test_a_route_that_redis_evicted_is_a_loss(world: World) -> None:
     assert head.since == world.clock()
 
 
-async def test_what_redis_lost_is_a_problem_until_it_is_there_again(
+async def test_a_data_loss_of_redis_is_a_problem_until_republished(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sid = await world.open(endpoint="lab")
@@ -214,7 +214,7 @@ async def test_what_redis_lost_is_a_problem_until_it_is_there_again(
     assert (told["routes"], told["hash"]) == (1, f"{digest(sid, snapshot.routes[sid]):016x}")
 
 
-async def test_a_redis_that_went_back_is_noticed(world: World) -> None:
+async def test_a_redis_restored_to_an_older_state_is_detected(world: World) -> None:
     # Surely published: opening waits for the publication, but only within a deadline.
     first = await world.open(endpoint="lab")
     await world.until(first, lambda route: True)
@@ -247,7 +247,7 @@ async def restore(redis: Redis, copy: dict[bytes, bytes]) -> None:
 
 
 @pytest.mark.needs("redis-tls")
-async def test_a_redis_that_is_not_trusted_is_said_and_nothing_is_published(
+async def test_an_untrusted_redis_is_reported_and_receives_nothing(
     store: Store, clock: Clock, tmp_path: Path
 ) -> None:
     async with tls_redis(tmp_path, "test") as server:
@@ -271,7 +271,7 @@ async def _why_not(publisher: RoutePublisher) -> tuple[str, ...] | None:
     return publisher.problems if len(publisher.problems) > 1 else None
 
 
-async def test_how_far_redis_was_told_is_kept(world: World) -> None:
+async def test_the_published_position_is_stored(world: World) -> None:
     await world.open(endpoint="lab")
 
     async def kept() -> bool:
@@ -283,7 +283,7 @@ async def test_how_far_redis_was_told_is_kept(world: World) -> None:
     await eventually(kept)
 
 
-async def test_a_redis_that_comes_back_is_told_everything(
+async def test_a_returned_redis_receives_the_whole_table(
     redis_server: RedisServer,
     store: Store,
     clock: Clock,
@@ -313,7 +313,7 @@ async def test_a_redis_that_comes_back_is_told_everything(
     await redis.aclose()
 
 
-async def test_what_is_told_is_what_a_gateway_has(world: World) -> None:
+async def test_the_published_table_equals_a_gateways_table(world: World) -> None:
     world.show(make_pod())
     sids = [await world.open(endpoint="lab") for _ in range(3)]
     await world.until_ready(sids[0])
@@ -330,7 +330,7 @@ async def test_what_is_told_is_what_a_gateway_has(world: World) -> None:
 
 
 @pytest.mark.parametrize("answers", [[True], [False], [True, True, False], [False, True, False]])
-async def test_a_call_that_was_not_answered_is_settled_and_nothing_is_built_anew(
+async def test_an_unanswered_write_is_resolved_without_rebuild(
     world: World, answers: list[bool]
 ) -> None:
     first = await world.open(endpoint="lab")
@@ -360,7 +360,7 @@ async def test_a_call_that_was_not_answered_is_settled_and_nothing_is_built_anew
     assert sorted(ready) == sorted((first, second))
 
 
-async def test_what_two_publishers_fill_in_at_once_is_not_mixed(redis: Redis) -> None:
+async def test_concurrent_rebuilds_are_not_mixed(redis: Redis) -> None:
     keys = Keys("test")
     old, new = Publisher(redis, keys, term=1), Publisher(redis, keys, term=2)
     stale = {f"{n:026d}".translate(LETTERS): b'{"old":1}' for n in range(1500)}
@@ -383,7 +383,7 @@ async def of_another_store(redis: Redis, clock: Clock) -> Publisher:
     return theirs
 
 
-async def test_a_redis_with_another_installations_table_is_taken_at_the_second_start(
+async def test_a_redis_with_a_foreign_table_is_taken_over_at_the_second_start(
     store: Store, redis: Redis, clock: Clock, job: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As after a foreign backup replaced ours. One term per restart would take many restarts."""
@@ -402,7 +402,7 @@ async def test_a_redis_with_another_installations_table_is_taken_at_the_second_s
         assert head.term == 71
 
 
-async def test_a_rival_of_another_store_with_a_higher_term_ends_nobodys_leadership(
+async def test_a_rival_store_with_a_higher_term_does_not_end_leadership(
     store: Store, redis: Redis, clock: Clock, job: None
 ) -> None:
     del job

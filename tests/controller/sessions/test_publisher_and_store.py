@@ -36,7 +36,7 @@ from tests.controller.samples import make_pod
 from tests.controller.sessions.publishing import World, publishing
 
 
-async def test_a_store_of_an_hour_ago_gives_nothing_back(
+async def test_a_store_restored_from_an_hour_ago_restores_no_access(
     store: Store, redis: Redis, clock: Clock, job: None
 ) -> None:
     del job
@@ -119,7 +119,7 @@ async def session_of(store: Store, sid: str) -> Session:
     return session
 
 
-async def test_while_the_store_is_away_the_heartbeat_goes_on(
+async def test_heartbeats_continue_during_a_store_outage(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -153,7 +153,7 @@ async def test_while_the_store_is_away_the_heartbeat_goes_on(
     await eventually(told)
 
 
-async def test_a_revocation_is_told_at_once_by_who_does_not_lead(world: World) -> None:
+async def test_a_standby_publishes_a_revocation_at_once(world: World) -> None:
     sid = await world.open(endpoint="lab")
     world.task.cancel()
     await asyncio.wait([world.task])
@@ -178,7 +178,7 @@ async def test_a_revocation_is_told_at_once_by_who_does_not_lead(world: World) -
         await eventually(revoked)
 
 
-async def test_a_replica_with_an_old_store_tells_nothing(world: World) -> None:
+async def test_a_replica_with_an_old_store_publishes_nothing(world: World) -> None:
     await world.open(endpoint="lab")
     await world.redis.hset(Keys("test").head, "term", 99)
     async with world.reader.subscribe() as messages:
@@ -191,7 +191,7 @@ async def test_a_replica_with_an_old_store_tells_nothing(world: World) -> None:
         assert await asyncio.wait_for(anext(messages), 5) == b"end"
 
 
-async def test_a_leader_that_the_store_does_not_know_any_more_stops_by_itself(
+async def test_a_leader_fenced_by_the_store_stops(
     world: World,
 ) -> None:
     # If it were cut off together with a part of Redis, Redis would never refuse it.
@@ -246,7 +246,7 @@ async def test_a_store_restored_from_before_many_leaders_leads_at_the_second_sta
 
 
 @pytest.mark.parametrize("trouble", [BusUnavailable("gone"), StoreUnavailable("gone")])
-async def test_what_was_looked_at_while_redis_or_store_went_away_is_looked_at_again(
+async def test_jobs_processed_during_an_outage_are_processed_again(
     world: World, monkeypatch: pytest.MonkeyPatch, trouble: Exception
 ) -> None:
     sid = await world.open(endpoint="lab")

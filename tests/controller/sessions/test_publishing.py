@@ -55,7 +55,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("job")
-async def test_before_anything_is_published_that_is_what_is_told(
+async def test_before_the_first_publication_the_publisher_reports_a_problem(
     store: Store, clock: Clock
 ) -> None:
     nowhere, sleep = connect("redis://127.0.0.1:1/0"), Sleep(held=True)
@@ -82,7 +82,7 @@ async def test_before_anything_is_published_that_is_what_is_told(
 
 
 @pytest.mark.usefixtures("job")
-async def test_who_waits_for_sessions_goes_on_when_gateways_know_all_of_them(
+async def test_a_wait_for_sessions_ends_once_gateways_know_all(
     store: Store, redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 600.0)
@@ -106,7 +106,7 @@ async def test_who_waits_for_sessions_goes_on_when_gateways_know_all_of_them(
         assert publisher.count == 2
 
 
-async def test_nobody_waits_for_good(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_every_wait_has_a_deadline(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.01)
     async with asyncio.timeout(5):
         await world.publisher.until_published([SECOND])
@@ -114,7 +114,7 @@ async def test_nobody_waits_for_good(world: World, monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("job")
-async def test_what_nobody_told_of_is_found_each_minute(
+async def test_unreported_changes_are_found_each_minute(
     store: Store, redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     steady, looks = Clock(64.0), list[Any]()
@@ -136,7 +136,9 @@ async def test_what_nobody_told_of_is_found_each_minute(
 
 
 @pytest.mark.usefixtures("job")
-async def test_a_heartbeat_is_told_each_second(store: Store, redis: Redis, clock: Clock) -> None:
+async def test_a_heartbeat_is_published_each_second(
+    store: Store, redis: Redis, clock: Clock
+) -> None:
     steady = Clock(64.0)
     async with publishing(store, redis, clock, monotonic=steady) as one:
         await eventually(partial(is_published, one))
@@ -161,7 +163,7 @@ async def next_type(messages: AsyncIterator[bytes]) -> str:
         return str(json.loads(await anext(messages))["type"])
 
 
-async def test_a_heartbeat_comes_also_while_nothing_is_to_be_looked_at(
+async def test_a_heartbeat_is_published_without_changes(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LOOK_SECONDS", 600.0)
@@ -172,7 +174,7 @@ async def test_a_heartbeat_comes_also_while_nothing_is_to_be_looked_at(
 
 
 @pytest.mark.usefixtures("job")
-async def test_after_a_call_without_an_answer_a_heartbeat_asks_what_redis_holds(
+async def test_after_an_unanswered_write_a_heartbeat_reads_the_state_of_redis(
     store: Store, redis: Redis, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
@@ -195,7 +197,7 @@ async def is_over(caplog: pytest.LogCaptureFixture) -> bool:
 
 
 @pytest.mark.usefixtures("job")
-async def test_an_outage_is_over_with_the_first_table(
+async def test_an_outage_ends_with_the_first_published_table(
     store: Store,
     redis: Redis,
     clock: Clock,
@@ -218,7 +220,7 @@ async def test_an_outage_is_over_with_the_first_table(
 
 
 @pytest.mark.usefixtures("job")
-async def test_only_the_first_table_takes_back_what_redis_knows(
+async def test_only_the_first_table_merges_the_state_of_redis(
     store: Store, redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     calls = list[Any]()
@@ -233,7 +235,7 @@ async def test_only_the_first_table_takes_back_what_redis_knows(
 
 
 @pytest.mark.usefixtures("job", "patient")
-async def test_what_changes_in_a_burst_is_looked_at_together(
+async def test_changes_of_a_burst_are_processed_together(
     store: Store, redis: Redis, clock: Clock
 ) -> None:
     sleep, looks = Sleep(), list[Any]()
@@ -257,7 +259,9 @@ async def test_what_changes_in_a_burst_is_looked_at_together(
 
 
 @pytest.mark.usefixtures("job", "patient")
-async def test_whatever_it_is_told_of_wakes_it(store: Store, redis: Redis, clock: Clock) -> None:
+async def test_every_notification_wakes_the_publisher(
+    store: Store, redis: Redis, clock: Clock
+) -> None:
     sleep = Sleep()
     async with publishing(store, redis, clock, sleep=sleep) as one:
         await eventually(partial(is_published, one))
@@ -274,7 +278,7 @@ async def test_whatever_it_is_told_of_wakes_it(store: Store, redis: Redis, clock
 
 
 @pytest.mark.usefixtures("job", "patient")
-async def test_what_is_opened_while_all_is_published_anew_does_not_wait(
+async def test_an_opening_during_a_rebuild_does_not_wait(
     store: Store, redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rebuild = Publisher.rebuild
@@ -289,7 +293,7 @@ async def test_what_is_opened_while_all_is_published_anew_does_not_wait(
 
 
 @pytest.mark.usefixtures("job", "patient")
-async def test_how_far_redis_was_told_is_kept_where_that_has_changed(
+async def test_the_published_position_is_stored_if_changed(
     store: Store, redis: Redis, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sleep, kept = Sleep(), list[Any]()
@@ -306,7 +310,7 @@ async def test_how_far_redis_was_told_is_kept_where_that_has_changed(
 
 
 @pytest.mark.usefixtures("patient")
-async def test_more_than_is_looked_at_at_once_does_not_wait(
+async def test_changes_beyond_one_batch_do_not_wait(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.sessions.snapshot.AT_ONCE", 1)
@@ -321,7 +325,7 @@ async def test_more_than_is_looked_at_at_once_does_not_wait(
 
 
 @pytest.mark.usefixtures("job")
-async def test_a_revision_goes_up_also_under_another_leader(
+async def test_a_revision_increases_under_another_leader(
     store: Store, redis: Redis, clock: Clock
 ) -> None:
     await insert(store, FIRST)
@@ -361,7 +365,7 @@ async def test_a_redis_that_was_exchanged_between_two_leaders_may_have_forgotten
         assert head.since == clock.now
 
 
-async def test_of_a_job_whose_sessions_have_ended_nothing_is_left(world: World) -> None:
+async def test_a_job_without_sessions_leaves_no_state(world: World) -> None:
     sid = await world.open(endpoint="lab")
     await world.until(sid, lambda route: True)
     await world.sessions.end(sid)

@@ -54,7 +54,7 @@ async def queued(store: Store) -> Store:
     return store
 
 
-async def test_a_position_is_known_where_somebody_waits_and_follows_the_queue(
+async def test_queue_positions_are_computed_for_watched_jobs(
     queued: Store,
 ) -> None:
     pages, now = Pages(), 1000.0
@@ -80,7 +80,7 @@ async def test_a_position_is_known_where_somebody_waits_and_follows_the_queue(
     assert dict(positions) == {}
 
 
-async def test_many_take_turns(queued: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_many_watched_jobs_take_turns(queued: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MOST_JOBS", 1)
     monkeypatch.setattr(module, "MOST_SESSIONS", 2)
     routes, pages = [routed(job) for job in JOBS], Pages()

@@ -49,7 +49,7 @@ def route(
     )
 
 
-def test_a_ready_pod_is_where_its_session_lives() -> None:
+def test_a_ready_pod_is_the_target_of_its_session() -> None:
     made = route(session(base_path="/lab"), make_pod())
     assert made.state == "ready"
     assert made.hosts == (f"{SID}.apps.example.com",)
@@ -59,7 +59,7 @@ def test_a_ready_pod_is_where_its_session_lives() -> None:
     assert (made.job, made.rank, made.owner, made.public) == ("j1", 0, "ada", False)
 
 
-def test_a_session_with_public_links_is_public_under_its_own_host_and_theirs() -> None:
+def test_a_public_session_is_served_under_its_own_host_and_its_links() -> None:
     made = route(session(links=("demo", "talk")), make_pod())
     assert made.public
     own, *links = made.hosts
@@ -67,7 +67,7 @@ def test_a_session_with_public_links_is_public_under_its_own_host_and_theirs() -
     assert links == ["demo.apps.example.com", "talk.apps.example.com"]
 
 
-def test_a_rank_with_a_service_is_reached_at_its_address_and_still_follows_its_pod() -> None:
+def test_a_rank_service_address_is_used_with_the_identity_of_its_pod() -> None:
     service = make_service()
     first = route(session(), make_pod(), by=service).target
     assert (first.host, first.port, first.id) == (service.address, 8888, "pod-0")
@@ -81,7 +81,7 @@ def test_a_rank_with_a_service_is_reached_at_its_address_and_still_follows_its_p
     [None, make_service(address=""), make_service(ports=frozenset({5900}))],
     ids=["none yet", "no address", "without the port"],
 )
-def test_where_its_service_does_not_lead_there_a_pods_own_address_is_not_used(
+def test_if_the_service_does_not_match_the_pod_address_is_not_used(
     service: Any,
 ) -> None:
     made = route(session(), make_pod(), by=service)
@@ -101,7 +101,7 @@ def test_where_its_service_does_not_lead_there_a_pods_own_address_is_not_used(
     ],
     ids=lambda other: next(iter(other)),
 )
-def test_only_the_service_of_this_attempt_and_rank_that_stays_counts(
+def test_only_the_live_service_of_this_attempt_and_rank_is_used(
     other: dict[str, Any],
 ) -> None:
     assert service_at(0, record=RECORD, services=[make_service(**other)]) is None
@@ -127,13 +127,13 @@ def test_a_desktop_is_reached_by_tcp() -> None:
         (make_pod(address=""), "the app is starting"),
     ],
 )
-def test_until_its_pod_is_ready_a_session_is_starting_and_says_why(pod: Any, message: str) -> None:
+def test_until_its_pod_is_ready_a_session_is_starting_with_a_reason(pod: Any, message: str) -> None:
     made = route(session(), pod)
     assert (made.state, made.target, made.message) == ("starting", None, message)
 
 
 @pytest.mark.parametrize("endpoint", ["board", None])
-def test_an_endpoint_that_is_not_probed_does_not_wait_for_the_one_that_is(
+def test_an_unprobed_endpoint_does_not_wait_for_the_probed_one(
     endpoint: str | None,
 ) -> None:
     other = session(endpoint=endpoint, port=6006)
@@ -148,7 +148,7 @@ def test_an_endpoint_that_is_not_probed_does_not_wait_for_the_one_that_is(
     assert route(other, make_pod(ready=False, answers=False), by=service).state == "starting"
 
 
-def test_what_the_job_waits_for_is_said_of_its_sessions() -> None:
+def test_sessions_show_the_waiting_reason_of_their_job() -> None:
     waiting = make_record(uid=UID, message="the image cannot be pulled")
     assert route(session(), None, waiting).message == "the image cannot be pulled"
 
@@ -161,15 +161,15 @@ def test_what_the_job_waits_for_is_said_of_its_sessions() -> None:
         {"desired": "ended", "state": "CANCELING"},
     ],
 )
-def test_a_job_that_is_over_has_no_routes(over: dict[str, str]) -> None:
+def test_an_ended_job_has_no_routes(over: dict[str, str]) -> None:
     assert route(session(), make_pod(), make_record(uid=UID, **over)) is None
 
 
-def test_a_session_that_has_ended_has_no_route() -> None:
+def test_an_ended_session_has_no_route() -> None:
     assert route(session(ended_at=2.0), make_pod()) is None
 
 
-def test_a_shell_needs_a_container_that_runs_not_an_app_that_answers() -> None:
+def test_a_shell_needs_a_running_container_and_no_ready_app() -> None:
     pod = make_pod(ready=False)
     assert may_have_shell(pod)
     made = route(terminal(), pod, hub=HUB)
@@ -181,7 +181,7 @@ def test_a_shell_needs_a_container_that_runs_not_an_app_that_answers() -> None:
 @pytest.mark.parametrize(
     "pod", [None, make_pod(phase="Pending"), make_pod(running=False), make_pod(phase="Failed")]
 )
-def test_without_a_program_that_runs_there_is_no_shell(pod: Any) -> None:
+def test_without_a_running_container_there_is_no_shell(pod: Any) -> None:
     assert not may_have_shell(pod)
 
 
@@ -199,12 +199,12 @@ def test_a_terminal_without_a_hub_waits_for_one() -> None:
     assert (made.state, made.message) == ("starting", "no terminal hub is running")
 
 
-def test_a_shell_of_the_pod_before_is_not_the_shell_of_this_one() -> None:
+def test_a_shell_of_an_earlier_pod_is_not_reused() -> None:
     assert route(terminal(pod_uid="pod-before"), make_pod(), hub=HUB).state == "starting"
     assert route(terminal(hub_id="hub-before"), make_pod(), hub=HUB).state == "starting"
 
 
-def test_only_the_pod_of_this_attempt_that_stays_is_at_a_rank() -> None:
+def test_only_the_live_pod_of_this_attempt_is_used_for_a_rank() -> None:
     job = make_job(replicas=2)
     pods = [
         make_pod(0, deleting=True),
@@ -220,7 +220,7 @@ sids = st.text("abcdefghijklmnopqrstuvwxyz234567", min_size=26, max_size=26)
 
 
 @given(sids, st.integers(1, 5), st.integers(0, 4))
-def test_a_hub_that_goes_moves_no_terminal_but_its_own(sid: str, count: int, gone: int) -> None:
+def test_a_lost_hub_moves_only_its_own_terminals(sid: str, count: int, gone: int) -> None:
     hubs = {f"h{n}": Hub(id=f"h{n}", host="x", port=1) for n in range(count)}
     chosen = choose_hub(sid, hubs)
     left = {name: hub for name, hub in hubs.items() if name != f"h{gone}"}

@@ -57,7 +57,7 @@ async def _tell(event: GrantRevoked, *, term: int) -> None:
     raise AssertionError(event, term)
 
 
-async def test_what_services_lead_to_can_be_opened(service: SessionService) -> None:
+async def test_endpoints_with_services_can_be_opened(service: SessionService) -> None:
     declared = SessionRequest(job="j1", rank=1, endpoint="lab")
     same = SessionRequest(job="j1", rank=1, kind="web", port=8888)
     shell = SessionRequest(job="j1", rank=0, kind="terminal")
@@ -65,7 +65,7 @@ async def test_what_services_lead_to_can_be_opened(service: SessionService) -> N
 
 
 @pytest.mark.parametrize(("rank", "port"), [(1, 8889), (0, 8888)])
-async def test_a_port_that_no_service_carries_is_refused(
+async def test_a_port_without_service_is_refused(
     service: SessionService, rank: int, port: int
 ) -> None:
     with pytest.raises(SessionsRefused) as refused:
@@ -74,7 +74,7 @@ async def test_a_port_that_no_service_carries_is_refused(
     assert problem.path == "items[0].port"
 
 
-async def test_a_job_whose_end_is_decided_is_left_no_session(
+async def test_a_job_with_decided_end_keeps_no_session(
     service: SessionService, store: Store
 ) -> None:
     async with store.write() as transaction:
@@ -87,7 +87,7 @@ async def test_a_job_whose_end_is_decided_is_left_no_session(
 
 
 @pytest.mark.needs("postgres")
-async def test_a_job_that_ends_meanwhile_is_left_no_session(postgres: Postgres) -> None:
+async def test_a_job_that_ends_meanwhile_keeps_no_session(postgres: Postgres) -> None:
     url = postgres.new_database()
     store, leader = Store(url), Store(url)
     await store.open()

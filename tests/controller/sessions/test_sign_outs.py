@@ -109,7 +109,7 @@ async def test_a_sign_out_is_revoked_published_and_recorded(
     json.dumps(told)
 
 
-async def test_a_new_leader_goes_on_where_the_last_one_was(
+async def test_a_new_leader_continues_from_the_last_position(
     store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
 ) -> None:
     writer, first = SignOutWriter(redis, KEYS), lead(1)
@@ -128,7 +128,7 @@ async def test_a_new_leader_goes_on_where_the_last_one_was(
         assert await read_sign_out_position(transaction) is not None
 
 
-async def test_what_is_no_live_session_or_no_ask_is_counted_and_passed_over(
+async def test_unknown_sessions_and_malformed_requests_are_counted_and_skipped(
     store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
 ) -> None:
     leader, writer = lead(1), SignOutWriter(redis, KEYS)
@@ -142,7 +142,7 @@ async def test_what_is_no_live_session_or_no_ask_is_counted_and_passed_over(
     assert await revoked(store, clock) == [(LIVE, "t3")]
 
 
-async def test_a_flood_for_one_session_is_bounded_and_holds_up_no_other(
+async def test_a_flood_for_one_session_is_bounded_and_delays_no_other(
     store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
 ) -> None:
     leader, writer = lead(1), SignOutWriter(redis, KEYS)
@@ -158,7 +158,7 @@ async def test_a_flood_for_one_session_is_bounded_and_holds_up_no_other(
     assert (LIVE, "later") in await revoked(store, clock)
 
 
-async def test_a_stream_that_was_lost_and_begun_anew_is_taken_up(
+async def test_a_lost_and_recreated_stream_is_followed(
     store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
 ) -> None:
     leader = lead(1)
@@ -172,7 +172,7 @@ async def test_a_stream_that_was_lost_and_begun_anew_is_taken_up(
     assert sorted(await revoked(store, clock)) == [(LIVE, "new"), (LIVE, "old")]
 
 
-async def test_a_number_far_ahead_does_not_keep_others_out(
+async def test_a_far_future_stream_id_does_not_block_later_requests(
     store: Store, redis: Redis, clock: Clock, lead: Callable[[int], Leader]
 ) -> None:
     leader = lead(1)
@@ -185,5 +185,5 @@ async def test_a_number_far_ahead_does_not_keep_others_out(
     assert await redis.xlen(KEYS.asks) == 1
 
 
-def test_the_looks_are_as_often_as_a_second_allows() -> None:
+def test_the_polling_rate_is_bounded() -> None:
     assert module.LOOK_SECONDS <= 0.25

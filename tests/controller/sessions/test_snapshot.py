@@ -30,7 +30,7 @@ async def reader(store: Store) -> SnapshotReader:
     return SnapshotReader(store, term=term)
 
 
-async def test_what_is_new_counts_until_it_was_dealt_with(
+async def test_a_new_session_is_pending_until_processed(
     store: Store, reader: SnapshotReader
 ) -> None:
     first = await reader.next(now=2.0)
@@ -45,7 +45,7 @@ async def test_what_is_new_counts_until_it_was_dealt_with(
     assert not after.sessions
 
 
-async def test_what_becomes_of_a_job_matters_while_it_has_sessions(
+async def test_job_changes_matter_while_it_has_sessions(
     store: Store, reader: SnapshotReader
 ) -> None:
     reader.mark_done(await reader.next(now=2.0))
@@ -63,7 +63,7 @@ async def test_what_becomes_of_a_job_matters_while_it_has_sessions(
 
 
 @pytest.mark.parametrize("everything", [True, False])
-async def test_while_the_store_is_read_a_change_of_any_job_matters(
+async def test_during_a_store_read_a_change_of_any_job_matters(
     reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch, everything: bool
 ) -> None:
     """The read may include the job's session but not the change; no later event would repair it."""
@@ -84,7 +84,7 @@ async def test_while_the_store_is_read_a_change_of_any_job_matters(
     assert not reader.concerns("j9")
 
 
-async def test_of_many_some_are_read_and_the_others_wait(
+async def test_many_jobs_are_read_in_batches(
     reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(snapshot, "AT_ONCE", 2)
@@ -95,7 +95,7 @@ async def test_of_many_some_are_read_and_the_others_wait(
     assert first.jobs | second.jobs == {"j0", "j1", "j2"}
 
 
-async def test_what_could_not_be_read_waits_on(
+async def test_an_unreadable_job_stays_pending(
     reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fail(*_args: object) -> None:
@@ -107,7 +107,9 @@ async def test_what_could_not_be_read_waits_on(
     assert len(reader.dirty_set) == 3
 
 
-async def test_another_hub_has_terminals_looked_at(store: Store, reader: SnapshotReader) -> None:
+async def test_a_new_hub_triggers_a_review_of_terminals(
+    store: Store, reader: SnapshotReader
+) -> None:
     reader.mark_done(await reader.next(now=2.0))
     async with store.write() as transaction:
         await insert_session(transaction, session("shell", "j1", "terminal"))
@@ -117,7 +119,7 @@ async def test_another_hub_has_terminals_looked_at(store: Store, reader: Snapsho
     assert (await reader.next(now=2.0)).jobs == {"j1"}
 
 
-async def test_who_leads_no_more_reads_nothing(store: Store, reader: SnapshotReader) -> None:
+async def test_a_lost_leader_reads_nothing(store: Store, reader: SnapshotReader) -> None:
     async with store.write() as transaction:
         await raise_term(transaction)
     with pytest.raises(LeadershipLost):
@@ -137,7 +139,7 @@ async def test_who_leads_no_more_reads_nothing(store: Store, reader: SnapshotRea
         (("other", 7), 9.0),
     ],
 )
-async def test_used_tokens_count_since_redis_last_lost_something(
+async def test_used_token_marks_are_valid_since_the_last_data_loss(
     store: Store, reader: SnapshotReader, head: tuple[str, int] | None, since: float
 ) -> None:
     told = None

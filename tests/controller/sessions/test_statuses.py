@@ -22,7 +22,7 @@ def told(pod: Any = None, *, ready: bool = False, job: Any = JOB, **record: Any)
     return status_of(session(), job=job, record=made, pod=pod, ready=ready)
 
 
-def test_a_job_that_waits_says_since_when_and_why() -> None:
+def test_a_waiting_job_shows_since_when_and_why() -> None:
     record: dict[str, Any] = {
         "state": "IN_QUEUE",
         "reason": "unschedulable",
@@ -41,16 +41,16 @@ def test_a_job_that_waits_says_since_when_and_why() -> None:
 @pytest.mark.parametrize(
     ("reason", "message"), [("queued", "waiting in the queue"), ("submitting", "being submitted")]
 )
-def test_what_the_phase_says_already_is_no_detail(reason: str, message: str) -> None:
+def test_a_detail_that_repeats_the_phase_is_omitted(reason: str, message: str) -> None:
     status = told(state="IN_QUEUE", reason=reason, message=message)
     assert (status.phase, status.reason, status.detail) == ("queued", reason, None)
 
 
-def test_a_job_that_is_suspended_is_not_in_the_queue() -> None:
+def test_a_suspended_job_has_no_queue_position() -> None:
     assert told(state="SUSPENDED", reason="suspended").phase == "suspended"
 
 
-def test_a_pod_that_is_prepared_names_its_image() -> None:
+def test_a_pod_being_prepared_names_its_image() -> None:
     pod = make_pod(running=False, ready=False, waiting="ContainerCreating", created_at=7.0)
     status = told(pod, state="IN_QUEUE")
     assert (status.phase, status.since, status.detail) == ("preparing", 7.0, IMAGE)
@@ -60,7 +60,7 @@ def test_a_pod_that_is_prepared_names_its_image() -> None:
     assert detail == f"the image cannot be pulled: {IMAGE}"
 
 
-def test_an_app_that_does_not_answer_yet_names_its_port() -> None:
+def test_an_app_that_does_not_respond_yet_names_its_port() -> None:
     pod = make_pod(ready=False, created_at=7.0, started_at=9.0)
     status = told(pod)
     assert (status.phase, status.since, status.port) == ("starting", 9.0, 8888)
@@ -69,11 +69,11 @@ def test_an_app_that_does_not_answer_yet_names_its_port() -> None:
     assert (ready.phase, ready.times[-1]) == ("ready", ("starting", 9.0))
 
 
-def test_a_pod_that_went_leaves_a_job_that_is_prepared_anew() -> None:
+def test_a_job_without_its_pod_is_being_prepared_again() -> None:
     assert told(None).phase == "preparing"
 
 
-def test_an_app_is_called_as_its_owner_does_or_by_what_it_is() -> None:
+def test_an_app_has_its_given_name_or_its_kind() -> None:
     interactive = {"lab": {"kind": "web", "port": 8888}}
     for fields, name in (({"kind": "jupyter"}, "jupyter"), ({}, "lab")):
         assert told(job=make_job(name=None, interactive=interactive, **fields)).app == name
@@ -103,25 +103,27 @@ def routed(status: Status | None, kind: Kind = "web") -> Route:
         ({}, "closed", None),
     ],
 )
-def test_how_a_job_ended_is_told(record: dict[str, Any], phase: str, reason: str | None) -> None:
+def test_the_end_of_a_job_is_reported(
+    record: dict[str, Any], phase: str, reason: str | None
+) -> None:
     made = make_record(**{"state": "RUNNING", "reason": None} | record)
     status = ended_status(routed(Status(phase="ready", app="Lab")), made, now=5.0)
     assert (status.phase, status.reason, status.since, status.app) == (phase, reason, 5.0, "Lab")
 
 
-def test_an_end_holds_the_clusters_words_shortened() -> None:
+def test_an_end_contains_the_truncated_cluster_message() -> None:
     made = make_record(outcome="FAILURE", end_reason="failed", end_message="w" * 5000)
     detail = ended_status(routed(None), made, now=5.0).detail
     assert detail is not None
     assert len(detail) == MOST_DETAIL
 
 
-def test_an_end_of_which_nothing_is_known_says_only_that() -> None:
+def test_an_unknown_end_states_only_that() -> None:
     assert ended_status(routed(None), None, now=5.0) == Status(phase="ended", since=5.0)
 
 
 @pytest.mark.parametrize("kind", ["terminal", "vnc", "web"])
-def test_who_had_a_job_stopped_is_told_where_no_app_can_read_it(kind: Kind) -> None:
+def test_the_user_who_stopped_a_job_is_shown_only_where_apps_cannot_read_it(kind: Kind) -> None:
     by = {"cause": "asked", "by": "Ada Lovelace " + "x" * 100}
     asked = {"end_state": "SUCCESS", "end_reason": "asked", "end_details": by}
     over = {"state": "SUCCESS", "reason": "asked", "details": by}

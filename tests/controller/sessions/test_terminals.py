@@ -41,7 +41,7 @@ async def assign(store: Store, *, hub: str = "boot-1", pod_uid: str = "u1") -> N
         await assign_shell(transaction, SID, hub_id=hub, pod="j-j1-job-0", pod_uid=pod_uid)
 
 
-async def test_a_hub_is_alive_until_it_was_not_heard_of_for_ten_seconds(
+async def test_a_hub_is_alive_until_ten_seconds_without_heartbeat(
     store: Store, clock: Clock
 ) -> None:
     hub = TerminalSessions(store, HUB, clock=clock)
@@ -52,7 +52,7 @@ async def test_a_hub_is_alive_until_it_was_not_heard_of_for_ten_seconds(
         assert await alive_hubs(transaction, now=clock() + ALIVE_SECONDS) == {}
 
 
-async def test_a_hub_that_leaves_is_gone_at_once(store: Store, clock: Clock) -> None:
+async def test_a_hub_that_deregisters_is_gone_at_once(store: Store, clock: Clock) -> None:
     hub = TerminalSessions(store, HUB, clock=clock)
     await hub.refresh()
     await hub.leave()
@@ -79,7 +79,7 @@ async def test_a_terminal_of_another_hub_is_not_found(
     assert await TerminalSessions(store, HUB, clock=clock).find(SID) is None
 
 
-async def test_a_hub_tells_a_terminal_that_moved_from_one_that_ended(
+async def test_a_moved_terminal_is_distinguished_from_an_ended_one(
     store: Store, clock: Clock, session: Session
 ) -> None:
     hub = TerminalSessions(store, HUB, clock=clock)
@@ -116,6 +116,6 @@ async def test_another_pod_gets_another_shell(store: Store, clock: Clock, sessio
     assert before.shell != after.shell
 
 
-def test_targets_of_terminals_name_hub_and_pod() -> None:
+def test_terminal_targets_name_hub_and_pod() -> None:
     assert target_id("boot-1", "u1") == "boot-1/u1"
     assert target_path(SID) == f"/terminals/{SID}"

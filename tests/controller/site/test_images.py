@@ -48,7 +48,7 @@ def allows(patterns: str, image: str) -> bool:
         ("10.0.0.1/a", ("10.0.0.1", "a", "latest", None)),
     ],
 )
-def test_an_image_is_read_as_a_node_reads_it(
+def test_an_image_reference_is_parsed_as_by_a_node(
     image: str, read: tuple[str, str, str | None, str | None]
 ) -> None:
     assert read_image(image) == ImageReference(*read)
@@ -62,7 +62,7 @@ def test_an_image_is_read_as_a_node_reads_it(
      "quay.io/a@" + A + "@" + A, "a:" + "t" * 129, "quay.io/" + "a" * 250, "quay.io/a\n",
      "quay.io/\u0430"],
 )  # fmt: skip
-def test_what_no_node_reads_is_never_allowed(image: str) -> None:
+def test_a_malformed_image_reference_is_never_allowed(image: str) -> None:
     with pytest.raises(ValueError, match=r"it"):
         read_image(image)
 
@@ -99,7 +99,7 @@ MEANINGS = [
 
 
 @pytest.mark.parametrize(("pattern", "allowed", "refused"), MEANINGS)
-def test_a_pattern_means_these_and_no_others(pattern: str, allowed: str, refused: str) -> None:
+def test_a_pattern_matches_exactly_its_images(pattern: str, allowed: str, refused: str) -> None:
     def full(text: str) -> str:
         return text.replace("@A", f"@{A}").replace("@B", f"@{B}")
 
@@ -115,7 +115,7 @@ def test_a_pattern_means_these_and_no_others(pattern: str, allowed: str, refused
      "quay.io/a**", "quay.io/a:", "quay.io/a@", "quay.io/a@sha256:abc", "quay.io/a:b:c",
      "quay.io/a@sha256:*", "https://quay.io/a", "quay.io/a?", "quay.io/[a]"],
 )  # fmt: skip
-def test_a_pattern_that_could_be_read_in_two_ways_is_refused_at_start(pattern: str) -> None:
+def test_an_ambiguous_pattern_is_refused_at_start(pattern: str) -> None:
     environment = Environment({"FUMAROLE_CONTROLLER_IMAGES": f"quay.io/good {pattern}"})
     read_settings(environment)
     (problem,) = [one for one in environment.problems if "_IMAGES" in one]
@@ -123,14 +123,14 @@ def test_a_pattern_that_could_be_read_in_two_ways_is_refused_at_start(pattern: s
 
 
 @given(st.text(alphabet="ab/.:@*-_A0", max_size=40))
-def test_no_text_is_an_error_of_another_kind(text: str) -> None:
+def test_any_text_is_parsed_or_refused(text: str) -> None:
     for read in (read_image, parse_images):
         with contextlib.suppress(ValueError):
             read(text)
 
 
 @given(st.text(alphabet="abq./:@-_A0", min_size=1, max_size=30))
-def test_nothing_of_another_registry_is_ever_allowed(text: str) -> None:
+def test_no_image_of_another_registry_is_allowed(text: str) -> None:
     try:
         reference = read_image(text)
     except ValueError:
@@ -154,7 +154,7 @@ async def submit(store: Store, *jobs: Job, defaults: JobDefaults) -> list[str]:
     return told
 
 
-async def test_every_image_that_a_job_names_is_asked_about(store: Store) -> None:
+async def test_every_image_of_a_job_is_checked(store: Store) -> None:
     async with store.write() as transaction:
         await ensure_position(transaction, new_identity="test")
     defaults = make_defaults(FUMAROLE_CONTROLLER_IMAGES="quay.io/good/**")
@@ -173,7 +173,7 @@ async def test_every_image_that_a_job_names_is_asked_about(store: Store) -> None
     assert await submit(store, make_job(image="quay.io/good/y"), defaults=defaults) == ["created"]
 
 
-async def test_what_was_accepted_stays_so_when_the_list_changes(store: Store) -> None:
+async def test_an_accepted_job_stays_accepted_when_the_list_changes(store: Store) -> None:
     async with store.write() as transaction:
         await ensure_position(transaction, new_identity="test")
     job = make_job(image="quay.io/old/x")
@@ -184,6 +184,6 @@ async def test_what_was_accepted_stays_so_when_the_list_changes(store: Store) ->
     assert again == "rejected"
 
 
-def test_without_a_list_any_image_will_do() -> None:
+def test_without_a_list_any_image_is_allowed() -> None:
     assert make_defaults().images is None
     assert make_defaults(FUMAROLE_CONTROLLER_IMAGES="none").images == AllowedImages(())

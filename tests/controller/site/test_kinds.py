@@ -38,7 +38,7 @@ def paths(kinds: Kinds, **fields: Any) -> set[str]:
     return {one.path for one in kinds.problems(make_job(**fields))}
 
 
-def test_three_kinds_are_there_and_refuse_what_is_of_another_type_or_out_of_range() -> None:
+def test_three_built_in_kinds_refuse_values_of_wrong_type_or_range() -> None:
     kinds = built_in_kinds()
     assert set(kinds.kinds) == {"training", "quantization", "conversion"}
     assert make_defaults().kinds == kinds
@@ -55,7 +55,7 @@ def test_three_kinds_are_there_and_refuse_what_is_of_another_type_or_out_of_rang
     assert paths(kinds, kind="conversion", framework="mpi") == set()
 
 
-def test_a_kind_that_nobody_declares_is_a_word(declared: Kinds) -> None:
+def test_an_undeclared_kind_is_accepted_unless_kinds_are_closed(declared: Kinds) -> None:
     assert (
         paths(declared, kind="conversion", parameters={"opset": {"type": "text", "value": "x"}})
         == set()
@@ -64,7 +64,7 @@ def test_a_kind_that_nobody_declares_is_a_word(declared: Kinds) -> None:
     assert paths(Kinds(closed=True)) == set()
 
 
-def test_an_operators_kind_says_what_its_jobs_have(declared: Kinds) -> None:
+def test_a_configured_kind_defines_parameters_and_defaults(declared: Kinds) -> None:
     assert set(declared.kinds) == {"training", "quantization", "distillation"}
     parameters = {
         "temperature": {"type": "floating", "value": 11.0},
@@ -77,7 +77,7 @@ def test_an_operators_kind_says_what_its_jobs_have(declared: Kinds) -> None:
     }  # fmt: skip
 
 
-def test_what_a_job_does_not_say_it_has_from_its_kind(declared: Kinds) -> None:
+def test_a_job_inherits_omitted_fields_from_its_kind(declared: Kinds) -> None:
     kind = declared.kinds["distillation"]
     given = {"temperature": {"type": "floating", "value": 1.0}}
     defaults = kind.defaults(make_job(kind="distillation", parameters=given))
@@ -106,12 +106,12 @@ def test_what_a_job_does_not_say_it_has_from_its_kind(declared: Kinds) -> None:
         ("kinds: {a: {parameters: {p: {type: [secret, text], default: x}}}}", "cannot have a"),
     ],
 )  # fmt: skip
-def test_every_mistake_is_told(tmp_path: Path, text: str, told: str) -> None:
+def test_every_error_is_reported(tmp_path: Path, text: str, told: str) -> None:
     with pytest.raises(ValueError, match=told.replace(".", r"\.")):
         read_kinds(write(tmp_path, text))
 
 
-def test_a_file_without_kinds_leaves_those_that_are_there(tmp_path: Path) -> None:
+def test_a_file_without_kinds_keeps_the_built_in_ones(tmp_path: Path) -> None:
     assert read_kinds(write(tmp_path, "closed: true")).kinds == built_in_kinds().kinds
     with pytest.raises(ValueError, match="cannot be read"):
         read_kinds(str(tmp_path / "none"))

@@ -49,14 +49,14 @@ def test_a_catalogue_is_read(tmp_path: Path) -> None:
     assert product.features.web
 
 
-def test_who_names_no_product_gets_the_default(tmp_path: Path) -> None:
+def test_a_job_without_product_gets_the_default(tmp_path: Path) -> None:
     catalogue = read_catalogue(write(tmp_path, FILE))
     assert catalogue.find(None) is catalogue.products["small"]
     assert catalogue.find("none") is None
     assert Catalogue().find(None) is None
 
 
-def test_every_mistake_is_told_with_its_path(tmp_path: Path) -> None:
+def test_every_error_is_reported_with_its_path(tmp_path: Path) -> None:
     text = """
 products:
   a: {cpu: 0, memory: 1Gi}
@@ -71,12 +71,12 @@ products:
 
 
 @pytest.mark.parametrize("text", ["[", "- a", "default: x", "products: {a: 1}"])
-def test_what_is_no_catalogue_is_refused(tmp_path: Path, text: str) -> None:
+def test_a_malformed_catalogue_is_refused(tmp_path: Path, text: str) -> None:
     with pytest.raises(ValueError, match=r".+"):
         read_catalogue(write(tmp_path, text))
 
 
-def test_a_file_that_is_missing_ends_the_process_with_its_setting(tmp_path: Path) -> None:
+def test_a_missing_file_ends_the_process_and_names_its_setting(tmp_path: Path) -> None:
     environment = Environment(
         {
             "FUMAROLE_CONTROLLER_PRODUCTS_FILE": str(tmp_path / "none"),

@@ -14,7 +14,7 @@ tools:
 """
 
 
-def test_a_tool_that_no_browser_opens_is_named_when_the_controller_starts(tmp_path: Path) -> None:
+def test_a_tool_without_endpoint_is_reported_at_start(tmp_path: Path) -> None:
     file = tmp_path / "tools.yaml"
     file.write_text(FILE)
     environment = Environment({"FUMAROLE_CONTROLLER_TOOLS_FILE": str(file)})
@@ -25,7 +25,7 @@ def test_a_tool_that_no_browser_opens_is_named_when_the_controller_starts(tmp_pa
     assert "browsers cannot open it" in warning
 
 
-def test_what_a_tool_needs_and_is_declared_nowhere_is_named(tmp_path: Path) -> None:
+def test_an_undeclared_requirement_of_a_tool_is_named(tmp_path: Path) -> None:
     file, products = tmp_path / "tools.yaml", tmp_path / "products.yaml"
     file.write_text(
         "shared_volumes: [home, hone]\n"

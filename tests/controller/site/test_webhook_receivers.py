@@ -44,7 +44,7 @@ def read(folder: Path, *rows: dict[str, Any]) -> tuple[Receiver, ...]:
     return read_receivers(str(path))
 
 
-def test_a_receiver_is_what_the_file_says(folder: Path) -> None:
+def test_a_receiver_is_read_from_the_file(folder: Path) -> None:
     authority = Authority(folder, "ours")
     (folder / "third").write_text(base64.b64encode(SECRET[::-1]).decode())
     plain, full = read(
@@ -92,7 +92,7 @@ def test_a_receiver_is_what_the_file_says(folder: Path) -> None:
         ({"ca_file": "good"}, "receivers[0]: ca_file"),
     ],
 )
-def test_what_is_wrong_is_told_with_its_path_and_no_secret(
+def test_an_error_is_reported_with_its_path_and_without_secrets(
     folder: Path, row: dict[str, Any], path: str
 ) -> None:
     with pytest.raises(ValueError, match=r"^receivers\[0\]") as caught:
@@ -103,25 +103,25 @@ def test_what_is_wrong_is_told_with_its_path_and_no_secret(
         assert (folder / name).read_text()[:20] not in str(caught.value)
 
 
-def test_a_file_that_is_no_yaml_is_not_quoted(folder: Path) -> None:
+def test_malformed_yaml_is_not_quoted(folder: Path) -> None:
     path = folder / "webhooks.yaml"
     path.write_text(f"receivers:\n  - secret: {CANARY}: [\n")
     with pytest.raises(ValueError, match=r"^is not YAML: line [0-9]+$"):
         read_receivers(str(path))
 
 
-def test_two_receivers_have_neither_a_name_nor_a_secret_in_common(folder: Path) -> None:
+def test_receivers_have_unique_names_and_secrets(folder: Path) -> None:
     with pytest.raises(ValueError, match="two receivers are named one"):
         read(folder, {}, {})
     with pytest.raises(ValueError, match="share a secret"):
         read(folder, {}, {"name": "two", "secret_file": "two"})
 
 
-def test_every_state_can_be_wanted() -> None:
+def test_every_state_can_be_selected() -> None:
     assert set(get_args(StateName)) == set(State)
 
 
-def test_a_receivers_secret_is_not_the_link_key_and_who_never_leads_needs_none(
+def test_a_receivers_secret_differs_from_the_link_key_and_only_leaders_need_it(
     folder: Path,
 ) -> None:
     read(folder, {})

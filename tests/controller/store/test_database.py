@@ -59,7 +59,7 @@ async def test_a_failed_block_writes_nothing(store: Store) -> None:
         assert (await read_store_metadata(transaction)).revision == 0
 
 
-async def test_a_leader_whose_term_is_over_writes_nothing(store: Store) -> None:
+async def test_a_fenced_leader_writes_nothing(store: Store) -> None:
     async with store.write() as transaction:
         first = await raise_term(transaction)
     async with store.lead(first) as transaction:
@@ -73,7 +73,7 @@ async def test_a_leader_whose_term_is_over_writes_nothing(store: Store) -> None:
         assert (await read_store_metadata(transaction)).revision == 1
 
 
-async def test_a_store_keeps_the_identity_it_was_made_with(store: Store) -> None:
+async def test_a_store_keeps_its_identity(store: Store) -> None:
     async with store.write() as transaction:
         assert (await ensure_position(transaction, new_identity="other")).identity == "test"
 
@@ -86,7 +86,7 @@ async def test_foreign_keys_are_enforced(store: Store) -> None:
             )
 
 
-async def test_what_a_failing_statement_was_given_is_not_in_its_error(store: Store) -> None:
+async def test_statement_parameters_are_not_in_its_error(store: Store) -> None:
     with pytest.raises(sa.exc.IntegrityError) as caught:
         async with store.write() as transaction:
             await transaction.execute(
@@ -96,7 +96,7 @@ async def test_what_a_failing_statement_was_given_is_not_in_its_error(store: Sto
 
 
 @pytest.mark.needs("postgres")
-async def test_a_database_that_goes_away_is_unavailable_and_then_there_again(
+async def test_a_database_outage_is_unavailable_and_recovers(
     postgres: Postgres,
 ) -> None:
     store = Store(postgres.new_database())
@@ -116,7 +116,7 @@ async def test_a_database_that_goes_away_is_unavailable_and_then_there_again(
 
 @pytest.mark.needs("postgres")
 @pytest.mark.parametrize("within_a_statement", [False, True])
-async def test_a_leader_that_is_stopped_in_a_transaction_keeps_nobody_from_leading(
+async def test_a_leader_suspended_in_a_transaction_does_not_block_its_successor(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, within_a_statement: bool
 ) -> None:
     # Either the server ends the idle transaction, or the next leader ends the one with the fence.
@@ -151,7 +151,7 @@ async def _lead_while(stopped: Store, term: int, other: Store, *, within_a_state
 
 
 @pytest.mark.needs("postgres")
-async def test_writers_of_a_busy_leader_keep_nobody_waiting(postgres: Postgres) -> None:
+async def test_writers_of_a_busy_leader_do_not_starve_others(postgres: Postgres) -> None:
     url = postgres.new_database()
     store, other = Store(url), Store(url)
     written, ends = Counter[str](), asyncio.Event()
@@ -223,7 +223,7 @@ async def test_a_migration_may_take_longer_than_a_query(
         await store.close()
 
 
-async def test_whoever_reads_again_and_again_lets_others_go_on_meanwhile(store: Store) -> None:
+async def test_repeated_reads_do_not_block_others(store: Store) -> None:
     turns = 0
 
     async def others() -> None:
@@ -240,7 +240,7 @@ async def test_whoever_reads_again_and_again_lets_others_go_on_meanwhile(store: 
     assert turns > 3
 
 
-async def test_a_store_says_for_how_long_nothing_was_written(store: Store) -> None:
+async def test_a_store_reports_the_time_since_its_last_write(store: Store) -> None:
     await store.probe()
     assert store.seconds_since_write < 5
     with pytest.raises(ZeroDivisionError):

@@ -27,7 +27,7 @@ MORE_THAN_ONE_STATEMENT_TAKES = 70_000
 """SQLite takes 32,766 values (``SQLITE_MAX_VARIABLE_NUMBER``), PostgreSQL's protocol 65,535."""
 
 
-async def test_more_jobs_than_one_statement_takes_are_asked_about(store: Store) -> None:
+async def test_more_jobs_than_one_statement_holds_are_queried(store: Store) -> None:
     ids = [f"j{number:05}" for number in range(MORE_THAN_ONE_STATEMENT_TAKES)]
     # The first and the last, and both sides of the boundary between two statements.
     there = {ids[0], ids[MOST_VALUES - 1], ids[MOST_VALUES], ids[-1]}
@@ -65,7 +65,7 @@ async def scans(transaction: Transaction, statements: list[tuple[str, Any]]) -> 
 
 
 @pytest.mark.parametrize("store_url", ["sqlite"], indirect=True)
-async def test_what_is_over_is_not_read_to_find_what_is_not(
+async def test_ended_jobs_are_not_scanned_to_find_active_ones(
     store: Store, statements: list[tuple[str, Any]]
 ) -> None:
     async with store.write() as transaction:
@@ -82,7 +82,7 @@ async def test_what_is_over_is_not_read_to_find_what_is_not(
         assert await scans(transaction, whole) == ["SCAN jobs"]
 
 
-async def test_a_job_that_is_over_takes_nothing(store: Store) -> None:
+async def test_ended_jobs_count_as_no_demand(store: Store) -> None:
     async with store.write() as transaction:
         over = make_record(id="over", state="FAILURE", finished_at=2.0, cpu=8.0)
         runs = make_record(id="runs", state="RUNNING", cpu=2.0)

@@ -20,7 +20,7 @@ from controller.store.migrations import OLDEST_READER, SCHEMA_TABLE
         (0, 2, False),
     ],
 )
-async def test_a_later_version_says_whether_this_one_may_use_its_store(
+async def test_a_later_schema_states_whether_this_version_may_use_it(
     empty_url: str, schema: int, oldest: int, taken: bool
 ) -> None:
     store = Store(empty_url)

@@ -73,9 +73,7 @@ async def fail(store: Store) -> None:
         raise ZeroDivisionError
 
 
-async def test_what_others_have_committed_is_heard_at_once_and_ones_own_is_not(
-    store: Store, other: Store
-) -> None:
+async def test_commits_of_other_processes_are_notified_at_once(store: Store, other: Store) -> None:
     async with hearing(store) as heard:
         await heard.something()  # earlier notifications were not received
         await write(store)
@@ -87,7 +85,7 @@ async def test_what_others_have_committed_is_heard_at_once_and_ones_own_is_not(
         assert heard.count == 2
 
 
-async def test_what_is_rolled_back_is_told_to_nobody(store: Store, other: Store) -> None:
+async def test_a_rollback_sends_no_notification(store: Store, other: Store) -> None:
     async with hearing(store) as heard:
         await heard.something()
         with pytest.raises(ZeroDivisionError):
@@ -97,7 +95,7 @@ async def test_what_is_rolled_back_is_told_to_nobody(store: Store, other: Store)
         assert heard.count == 2
 
 
-async def test_a_connection_that_broke_is_made_again_and_what_came_meanwhile_is_looked_for(
+async def test_a_broken_listener_reconnects_and_reports_missed_changes(
     store: Store, other: Store, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(notifications, "PROBE_SECONDS", 0.2)
@@ -110,7 +108,7 @@ async def test_a_connection_that_broke_is_made_again_and_what_came_meanwhile_is_
         await heard.something(5.0)
 
 
-async def test_who_reads_sees_one_state_of_the_store(store: Store, other: Store) -> None:
+async def test_a_read_transaction_sees_one_snapshot(store: Store, other: Store) -> None:
     # Otherwise the revision, read last, could belong to a change that the rows lack.
     async with store.read() as transaction:
         before = await read_store_metadata(transaction)
@@ -127,7 +125,7 @@ async def write_update(store: Store, job_id: str, *, fails: bool = False) -> Non
             raise KeyError
 
 
-async def test_an_update_wakes_followers_in_this_process_and_in_others_once_it_is_committed(
+async def test_a_committed_update_wakes_followers_in_all_processes(
     store: Store, other: Store
 ) -> None:
     here, there = UpdateNotifications(store), UpdateNotifications(other)

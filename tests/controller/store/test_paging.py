@@ -106,7 +106,7 @@ async def pages(
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_all_filters_together_find_what_fits_in_either_order_page_by_page(
+async def test_combined_filters_return_all_matches_in_either_order(
     store: Store, filled: list[tuple[JobRecord, dict[str, str]]], order: Order
 ) -> None:
     def place(job: tuple[JobRecord, dict[str, str]]) -> Any:
@@ -122,7 +122,7 @@ async def test_all_filters_together_find_what_fits_in_either_order_page_by_page(
 
 
 @pytest.mark.parametrize("order", ORDERS)
-async def test_a_page_that_would_look_at_too_many_ends_and_the_next_goes_on(
+async def test_a_page_that_scans_too_many_rows_ends_early_and_continues(
     store: Store,
     filled: list[tuple[JobRecord, dict[str, str]]],
     monkeypatch: pytest.MonkeyPatch,
@@ -140,7 +140,7 @@ async def test_a_page_that_would_look_at_too_many_ends_and_the_next_goes_on(
     assert len(found) > 2
 
 
-async def test_labels_without_end_are_one_question(
+async def test_many_labels_are_one_query(
     store: Store, filled: list[tuple[JobRecord, dict[str, str]]]
 ) -> None:
     team = ("team", "x")
@@ -324,7 +324,7 @@ async def test_sessions_are_found_newest_first_by_job_owner_and_whether_they_hav
     assert not re.search("TEMP B-TREE|Sort", plan), plan
 
 
-async def test_what_the_version_before_has_written_is_found_too_once_it_is_filled_in(
+async def test_rows_of_the_previous_version_are_found_after_backfill(
     store: Store, filled: list[tuple[JobRecord, dict[str, str]]]
 ) -> None:
     await open_some(store, 3)
@@ -343,7 +343,7 @@ async def test_what_the_version_before_has_written_is_found_too_once_it_is_fille
         assert {key.id for key in eves} == {make_sid(0), make_sid(2)}
 
 
-def test_a_place_is_read_as_it_was_written_and_nothing_else_is_one() -> None:
+def test_page_tokens_round_trip_and_other_text_is_refused() -> None:
     for key in (Key(1767225600.1234567, "j1"), Key(0.1 + 0.2, "x")):
         assert Key.read(str(key)) == key
     for text in ("j1", "1.0", "nan_j1", "inf_j1", "_j1", "x_j1"):

@@ -12,7 +12,7 @@ from tests.controller.postgres import Postgres
 from tests.controller.running import eventually
 
 
-def test_the_driver_gets_in_a_string_what_it_takes_nowhere_else() -> None:
+def test_connection_options_reach_the_driver_in_its_url() -> None:
     url = sa.make_url(
         "postgres://u:p@h:1/d?sslmode=verify-ca&sslrootcert=/a%20b&prepared_statement_cache_size=0"
     )
@@ -41,12 +41,12 @@ def test_the_driver_gets_in_a_string_what_it_takes_nowhere_else() -> None:
           "SSLMINPROTOCOLVERSION": "TLSv1.3"}),
     ],
 )  # fmt: skip
-def test_the_programs_get_the_same_in_their_environment(url: str, expected: dict[str, str]) -> None:
+def test_pg_dump_gets_the_same_options_by_environment(url: str, expected: dict[str, str]) -> None:
     found = for_programs(sa.make_url(f"postgresql://{url}"), {})
     assert found == {f"PG{name}": value for name, value in expected.items()}
 
 
-def test_of_the_environment_they_get_what_the_driver_reads_too() -> None:
+def test_pg_dump_gets_the_environment_that_the_driver_reads() -> None:
     own = {"PATH": "/bin", "PGSSLROOTCERT": "r", "PGPASSWORD": "old", "PGSERVICE": "elsewhere",
            "PGHOSTADDR": "192.0.2.1", "PGOPTIONS": "-cx=1"}  # fmt: skip
     found = for_programs(sa.make_url("postgresql://u:new@h/d"), own)
@@ -75,11 +75,11 @@ def test_of_the_environment_they_get_what_the_driver_reads_too() -> None:
         ("postgresql://h/d?host=a,canary&port=1,2,3", "not a SQLAlchemy URL"),
     ],
 )
-def test_a_problem_is_said_without_a_value(url: str, problem: str | None) -> None:
+def test_a_problem_is_reported_without_its_value(url: str, problem: str | None) -> None:
     assert problem_of(url) == problem
 
 
-async def test_a_root_certificate_that_is_not_there_is_said(
+async def test_a_missing_root_certificate_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

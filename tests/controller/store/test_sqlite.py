@@ -34,7 +34,7 @@ async def raise_it(store: Store) -> int:
         return await raise_revision(transaction)
 
 
-async def test_the_loop_goes_on_and_readers_read_while_another_process_writes(
+async def test_another_processs_write_blocks_neither_loop_nor_readers(
     file: Store, path: Path
 ) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
@@ -48,9 +48,7 @@ async def test_the_loop_goes_on_and_readers_read_while_another_process_writes(
         assert await writing == 1
 
 
-async def test_a_writer_that_is_cancelled_while_it_waits_leaves_nothing_locked(
-    file: Store, path: Path
-) -> None:
+async def test_a_cancelled_waiting_writer_leaves_no_lock(file: Store, path: Path) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
         writing = asyncio.create_task(raise_it(file))
@@ -63,7 +61,7 @@ async def test_a_writer_that_is_cancelled_while_it_waits_leaves_nothing_locked(
     assert await raise_it(file) == 1
 
 
-async def test_a_commit_waits_in_another_thread(
+async def test_a_commit_runs_in_another_thread(
     file: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -82,7 +80,7 @@ async def test_a_commit_waits_in_another_thread(
     assert len(waited) == 1
 
 
-async def test_a_commit_needs_none_of_the_threads_that_names_are_resolved_in(file: Store) -> None:
+async def test_a_commit_does_not_use_the_default_executor(file: Store) -> None:
     blocked = threading.Event()
     loop = asyncio.get_running_loop()
     slow = [loop.run_in_executor(None, blocked.wait) for _ in range(64)]

@@ -60,7 +60,7 @@ async def revise(store: Store) -> int:
     "state",
     ["40001", "40P01", "53100", "53300", "25006", "57014", "57P01", "XX001", "28P01", "3D000"],
 )
-async def test_what_passes_is_worth_another_try(postgres: Postgres, state: str) -> None:
+async def test_transient_errors_are_retryable(postgres: Postgres, state: str) -> None:
     async with opened(postgres.new_database()) as store:
         async with store.write() as transaction:
             await transaction.execute(sa.text(RAISES))
@@ -82,7 +82,7 @@ async def test_what_passes_is_worth_another_try(postgres: Postgres, state: str) 
         assert await revise(store) == 1
 
 
-async def test_the_servers_own_limits_and_isolation_are_not_ours(
+async def test_server_defaults_of_timeouts_and_isolation_are_overridden(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     url = postgres.new_database()
@@ -107,7 +107,7 @@ async def test_the_servers_own_limits_and_isolation_are_not_ours(
         assert sorted(revisions) == list(range(1, 9))
 
 
-async def test_behind_a_pooler_nothing_of_a_session_is_used(postgres: Postgres) -> None:
+async def test_behind_a_pooler_no_session_feature_is_used(postgres: Postgres) -> None:
     # The next transaction may not find session state of the previous one. A pooler also refuses
     # some of it: settings in the startup message.
     async with opened(postgres.new_database() + "&prepared_statement_cache_size=0") as store:
@@ -129,7 +129,7 @@ async def test_behind_a_pooler_nothing_of_a_session_is_used(postgres: Postgres) 
             assert list(await transaction.scalars(heard)) == []
 
 
-async def test_connections_to_what_is_a_standby_by_now_are_given_up(postgres: Postgres) -> None:
+async def test_connections_to_a_demoted_server_are_closed(postgres: Postgres) -> None:
     url = postgres.new_database()
     async with opened(url) as operator:
         await set_default(operator, "default_transaction_read_only", "on")
@@ -192,7 +192,7 @@ async def test_a_process_is_ready_while_its_store_takes_writes(
         (0, None),
     ],
 )
-async def test_a_clock_that_is_not_the_databases_is_told(
+async def test_a_clock_skew_to_the_database_is_reported(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch, ahead: int, told: str | None
 ) -> None:
     monkeypatch.setattr(probing, "ROUND_SECONDS", 0.02)
@@ -223,7 +223,7 @@ async def test_a_clock_that_is_not_the_databases_is_told(
             await asyncio.gather(running, return_exceptions=True)
 
 
-async def test_a_revocation_by_a_clock_that_is_behind_has_the_databases_time(
+async def test_a_revocation_by_a_slow_clock_gets_the_databases_time(
     postgres: Postgres,
 ) -> None:
     async with opened(postgres.new_database()) as store, store.write() as transaction:

@@ -18,7 +18,7 @@ async def learn(store: Store, version: str) -> str:
     return learned.digest
 
 
-async def test_what_was_learned_last_is_found_by_whoever_has_another(store: Store) -> None:
+async def test_the_latest_discovered_features_are_found_by_other_replicas(store: Store) -> None:
     async with store.read() as transaction:
         assert await find_capabilities(transaction) is None
     old, new = await learn(store, "1.11"), await learn(store, "1.15")
@@ -31,7 +31,7 @@ async def test_what_was_learned_last_is_found_by_whoever_has_another(store: Stor
         assert await find_capabilities(transaction, unless=new) is None
 
 
-async def test_every_replica_refuses_alike_from_the_moment_it_is_learned(store: Store) -> None:
+async def test_every_replica_refuses_alike_after_discovery(store: Store) -> None:
     # Neither replica ever saw a cluster.
     replicas = make_pipeline(), make_pipeline()
 

@@ -51,7 +51,7 @@ JOBS: list[tuple[dict[str, Any], dict[str, list[str]]]] = [
 
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize(("fields", "lacking"), JOBS, ids=[str(i) for i in range(len(JOBS))])
-async def test_what_a_release_lacks_is_refused_and_nothing_else(
+async def test_only_fields_missing_in_a_release_are_refused(
     version: str, fields: dict[str, Any], lacking: dict[str, list[str]]
 ) -> None:
     manifest = (await plan_of(**fields)).volcano_job.manifest()
@@ -78,7 +78,7 @@ async def test_what_a_release_lacks_is_refused_and_nothing_else(
         ({"properties": {"a": {"maximum": 3}}}, {"a": True}, None),
     ],
 )  # fmt: skip
-def test_a_schema_is_read_as_an_api_server_does(
+def test_a_schema_is_interpreted_as_by_an_api_server(
     schema: dict[str, Any], value: dict[str, Any], path: str | None
 ) -> None:
     whole = {"properties": {"spec": schema}}
@@ -86,12 +86,12 @@ def test_a_schema_is_read_as_an_api_server_does(
     assert found == ([path] if path else [])
 
 
-def test_where_nothing_is_known_nothing_is_refused() -> None:
+def test_without_a_schema_nothing_is_refused() -> None:
     assert Capabilities().lacks({"spec": {"any": 1}}) == []
 
 
 @pytest.mark.parametrize("version", VERSIONS)
-async def test_what_is_kept_of_a_schema_refuses_what_the_whole_one_does(version: str) -> None:
+async def test_the_trimmed_schema_refuses_like_the_whole_one(version: str) -> None:
     schema = schema_of(version) | {"x-kubernetes-group-version-kind": [KIND]}
     kept = read_openapi({"components": {"schemas": {"job": schema}}})
     for fields, lacking in JOBS:
@@ -100,7 +100,7 @@ async def test_what_is_kept_of_a_schema_refuses_what_the_whole_one_does(version:
     assert kept.lacks({"spec": {"queue": "A B", "schedulerName": "x" * 64}})
 
 
-def test_the_document_names_the_kind_that_is_meant() -> None:
+def test_the_schema_of_the_right_kind_is_used() -> None:
     kind = KIND
     fields = {"queue": {"type": "string", "description": "long", "maxLength": 63}}
     schema = {"x-kubernetes-group-version-kind": [kind],

@@ -135,12 +135,12 @@ def test_a_trimmed_service_reads_as_the_whole_one(metadata: Any, spec: Any, stat
 
 
 @pytest.mark.parametrize("shape", [fields.POD, fields.VOLCANO_JOB, fields.SERVICE])
-def test_what_other_writers_note_is_never_kept(shape: Any) -> None:
+def test_managed_fields_are_never_kept(shape: Any) -> None:
     sent = {"metadata": {"name": "a", "managedFields": [{"manager": "kubelet"}]}, "kind": "x"}
     assert FieldTransform(shape).decode(json.dumps(sent).encode()) == {"metadata": {"name": "a"}}
 
 
-def test_texts_that_many_pods_share_are_in_memory_once() -> None:
+def test_texts_shared_by_pods_are_interned() -> None:
     text = json.dumps({"metadata": {"namespace": "jobs"}, "status": {"phase": "Odd"}})
     one, other = (read_pod(json.loads(text)) for _ in range(2))
     assert one.namespace is other.namespace

@@ -36,7 +36,7 @@ TRICKY = st.text(st.sampled_from("$()aHOME_{}\\'\" \n\t;|&`"), max_size=30) | st
 
 
 @given(TRICKY)
-def test_an_escaped_value_reaches_the_program_as_it_is(value: str) -> None:
+def test_an_escaped_value_reaches_the_program_unchanged(value: str) -> None:
     assert expand(escape(value), {"HOME": "/root", "": "x", "a": "b"}) == value
 
 
@@ -45,7 +45,7 @@ def test_a_reference_after_an_escaped_prefix_is_expanded(prefix: str, secret: st
     assert expand(escape(prefix) + reference("S"), {"S": secret}) == prefix + secret
 
 
-def test_what_is_empty_is_left_out_of_a_container() -> None:
+def test_empty_fields_are_omitted_from_a_container() -> None:
     made = Container(name="job", image="x", resources={"cpu": Quantity(500)}).manifest()
     assert made == {
         "name": "job",
@@ -66,7 +66,7 @@ def test_a_variable_of_a_secret_holds_no_value() -> None:
     }
 
 
-def test_a_volcano_job_says_everything_that_volcano_would_guess() -> None:
+def test_a_volcano_job_sets_every_field_that_volcano_would_default() -> None:
     template = PodTemplate(containers=[], more={"restartPolicy": "Never"})
     job = VolcanoJob(
         name="j-1",

@@ -38,13 +38,13 @@ def test_exceptions_lie_within_the_network_and_are_not_all_of_it(
         assert one != whole
 
 
-def test_nothing_outside_is_no_rule_and_not_an_empty_one() -> None:
+def test_without_egress_no_rule_is_written_instead_of_an_empty_one() -> None:
     # A rule without a destination would admit every destination.
     assert network_rules((), networks("10.0.0.0/8"), blocked_ports=(25,)) == []
     assert server_rules([("licences.example.com", 27000)]) == []
 
 
-def test_every_rule_names_where_to() -> None:
+def test_every_egress_rule_has_a_destination() -> None:
     dns = Dns(namespaces=("dns",), networks=networks("10.0.0.10/32"), ports=(53, 5353))
     rules = [dns_rule(dns), *network_rules(networks("::/0"), ()), *server_rules([("fd00::1", 1)])]
     assert all(rule["to"] for rule in rules)

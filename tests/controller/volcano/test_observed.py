@@ -15,7 +15,7 @@ def test_the_first_event_of_a_volcano_job_has_no_status() -> None:
     assert (job.phase, progress_of(job.phase)) == ("", Progress.WAITING)
 
 
-def test_a_phase_of_a_later_volcano_starts_and_ends_nothing() -> None:
+def test_an_unknown_phase_neither_starts_nor_ends_a_job() -> None:
     assert progress_of("Pondering") is Progress.WAITING
 
 
@@ -52,20 +52,20 @@ def container(**state: Any) -> list[dict[str, Any]]:
     return [{"name": "other", "state": {"running": {}}}, {"name": "job", "state": state}]
 
 
-def test_a_pod_tells_whose_it_is_and_which_replica() -> None:
+def test_a_pod_yields_its_job_and_replica() -> None:
     seen = read_pod(pod(phase="Pending"))
     assert (seen.job_id, seen.task, seen.index, seen.owner_uid) == ("a-1", "job", 12, "owner")
     assert (seen.ready, seen.running, seen.deleting, seen.ended) == (False, False, False, None)
 
 
 @pytest.mark.parametrize("last", ["job", "²", "1_0", "9" * 20, "9" * 5000])
-def test_a_pod_whose_name_ends_in_no_index_is_no_replica(last: str) -> None:
+def test_a_pod_name_without_index_is_no_replica(last: str) -> None:
     given = pod()
     given["metadata"]["name"] = f"j-a-{last}"
     assert read_pod(given).index == -1
 
 
-def test_a_pod_whose_labels_a_webhook_took_away_is_known_by_its_owner_and_annotation() -> None:
+def test_a_pod_without_labels_is_identified_by_owner_and_annotation() -> None:
     given = pod(phase="Running")
     given["metadata"]["labels"] = {"fumarole.dev/instance": "i"}
     given["metadata"]["annotations"] = {"volcano.sh/task-spec": "job"}
@@ -77,13 +77,13 @@ def test_a_pod_whose_labels_a_webhook_took_away_is_known_by_its_owner_and_annota
         assert read_pod(given).job_id == ""
 
 
-def test_the_queue_of_a_volcano_job_is_the_one_that_it_has() -> None:
+def test_the_queue_of_a_volcano_job_is_read_from_its_spec() -> None:
     given = {"metadata": {"name": "j-1", "namespace": "n", "uid": "u"}, "spec": {"queue": "team"}}
     assert read_job(given).queue == "team"
     assert read_job(given | {"spec": None}).queue == ""
 
 
-def test_containers_that_others_put_beside_the_jobs_are_told_apart() -> None:
+def test_injected_sidecars_are_distinguished() -> None:
     seen = read_pod(pod(containerStatuses=container(terminated={"exitCode": 0})))
     assert (seen.others_running, seen.other_failed) == (("other",), None)
     failed = {"name": "proxy", "state": {"terminated": {"exitCode": 5}}}
@@ -100,7 +100,7 @@ def test_containers_that_others_put_beside_the_jobs_are_told_apart() -> None:
         {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}},
     ],
 )
-def test_a_container_of_kubectl_debug_says_nothing_of_the_job(state: dict[str, Any]) -> None:
+def test_ephemeral_containers_are_ignored(state: dict[str, Any]) -> None:
     debugger = [{"name": "debugger-x7k2p", "image": "nope", "ready": False, "state": state}]
     for statuses in (container(running={}), container(terminated={"exitCode": 0})):
         plain = pod(containerStatuses=statuses)
@@ -114,7 +114,7 @@ def test_a_waiting_pod_states_its_reason() -> None:
 
 
 @pytest.mark.parametrize("ready", [True, False])
-def test_whether_the_jobs_own_container_answers_is_told_apart_from_the_pods_readiness(
+def test_readiness_of_the_own_container_is_separate_from_the_pods(
     ready: bool,
 ) -> None:
     # The node controller changes the pod's condition, and leaves the containers' conditions.
@@ -126,14 +126,14 @@ def test_whether_the_jobs_own_container_answers_is_told_apart_from_the_pods_read
     assert (seen.answers, seen.ready) == (ready, False)
 
 
-def test_readiness_is_the_ready_condition_and_nothing_else() -> None:
+def test_pod_readiness_is_the_ready_condition() -> None:
     conditions = [{"type": "ContainersReady", "status": "True"}]
     assert not read_pod(pod(conditions=conditions)).ready
     assert read_pod(pod(conditions=[*conditions, {"type": "Ready", "status": "True"}])).ready
     assert not read_pod(pod(conditions=[{"type": "Ready", "status": "Unknown"}])).ready
 
 
-def test_a_pod_that_is_not_ready_though_its_containers_are_is_on_a_node_that_is_not() -> None:
+def test_an_unready_pod_with_ready_containers_is_on_an_unready_node() -> None:
     """As ``MarkPodsNotReady`` of Kubernetes' node lifecycle controller leaves it."""
     containers = {"type": "ContainersReady", "status": "True"}
     not_ready = {"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:00Z"}
@@ -151,7 +151,7 @@ def test_a_pod_that_is_not_ready_though_its_containers_are_is_on_a_node_that_is_
     assert read_pod(gated).node_unready_since is None
 
 
-def test_how_a_program_ended_is_read_from_the_jobs_own_container() -> None:
+def test_the_exit_is_read_from_the_jobs_own_container() -> None:
     state = {"exitCode": 137, "signal": 9, "reason": "OOMKilled",
              "finishedAt": "2026-01-01T00:00:00Z"}  # fmt: skip
     seen = read_pod(pod(phase="Failed", containerStatuses=container(terminated=state)))
@@ -161,7 +161,7 @@ def test_how_a_program_ended_is_read_from_the_jobs_own_container() -> None:
 
 
 @pytest.mark.parametrize("text", [None, "", "now", 3, "2026-13-01T00:00:00Z"])
-def test_what_is_no_time_is_none(text: object) -> None:
+def test_a_malformed_time_is_read_as_none(text: object) -> None:
     assert read_time(text) is None
 
 
@@ -185,7 +185,7 @@ JSON = st.recursive(
         },
     )
 )
-def test_an_object_that_lacks_anything_is_still_read(given_object: dict[str, Any]) -> None:
+def test_an_object_with_missing_fields_is_still_read(given_object: dict[str, Any]) -> None:
     metadata = given_object.get("metadata", {})
     for read in (read_pod(given_object), read_job(given_object)):
         for name in ("namespace", "name", "uid"):
@@ -215,7 +215,7 @@ def test_an_object_that_lacks_anything_is_still_read(given_object: dict[str, Any
         ),
     ],
 )
-def test_whether_it_ran_before_it_ended_is_read_from_its_conditions(
+def test_whether_a_job_ran_is_read_from_its_conditions(
     phase: str, before: list[str], ran: bool
 ) -> None:
     status = {"state": {"phase": phase}, "conditions": [{"status": one} for one in before]}
@@ -233,7 +233,7 @@ def test_whether_it_ran_before_it_ended_is_read_from_its_conditions(
         ("2;" + "1000;" * 818 + "100;", (999, 99)),
     ],
 )
-def test_numbers_of_mount_points_that_were_cut_are_not_taken(
+def test_truncated_mount_point_numbers_are_ignored(
     message: str | None, found: tuple[int, ...]
 ) -> None:
     looked = {"exitCode": 0, "message": message}
@@ -251,7 +251,7 @@ def test_numbers_of_mount_points_that_were_cut_are_not_taken(
         ({"exitCode": 1, "reason": "Error", "message": "no such folder\n"}, "no such folder"),
     ],
 )
-def test_why_a_pod_was_not_prepared_is_what_its_container_or_the_kubelet_says(
+def test_the_reason_of_an_unprepared_pod_comes_from_container_or_kubelet(
     terminated: dict[str, Any], said: str
 ) -> None:
     given = [{"name": "fumarole-data", "state": {"terminated": terminated}}]

@@ -36,7 +36,7 @@ def test_max_retry_is_how_often_a_job_is_started_again(
         ("TaskCompleted", 3, [THREE], [], None),
     ],
 )  # fmt: skip
-def test_a_tasks_policies_stand_before_the_jobs_and_the_first_that_fits_decides(
+def test_task_policies_precede_job_policies_and_the_first_match_decides(
     event: str, code: int | None, of_task: list[Rule], of_job: list[Rule], expected: Rule | None
 ) -> None:
     assert deciding(event, code, of_task=of_task, of_job=of_job) == expected
@@ -59,11 +59,13 @@ def test_a_tasks_policies_stand_before_the_jobs_and_the_first_that_fits_decides(
         ([Rule(action="RestartJob", event="PodPending", timeout_seconds=60)], []),
     ],
 )
-def test_what_volcano_refuses_is_found(rules: list[Rule], positions: list[int]) -> None:
+def test_policies_that_volcano_refuses_are_detected(
+    rules: list[Rule], positions: list[int]
+) -> None:
     assert sorted({index for index, _ in problems_of(rules)}) == positions
 
 
-def test_a_policy_is_written_as_volcano_reads_it() -> None:
+def test_a_policy_is_written_in_volcanos_form() -> None:
     assert Rule(action="RestartTask", exit_code=3).manifest() == {
         "action": "RestartTask",
         "exitCode": 3,

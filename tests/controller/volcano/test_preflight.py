@@ -128,12 +128,12 @@ BREAKS: list[tuple[str, str, Callable[[VolcanoJob], object]]] = [
 ]  # fmt: skip
 
 
-def test_a_good_job_has_no_finding() -> None:
+def test_a_valid_job_has_no_finding() -> None:
     assert findings(make_good()) == []
 
 
 @pytest.mark.parametrize(("path", "change"), [b[1:] for b in BREAKS], ids=[b[0] for b in BREAKS])
-def test_a_broken_rule_is_found_where_it_is_broken(
+def test_a_broken_rule_is_reported_at_its_path(
     path: str, change: Callable[[VolcanoJob], object]
 ) -> None:
     job = make_good()

@@ -46,7 +46,7 @@ def test_init_containers_of_a_policys_task_are_rounded_up(
     assert list(topology_problems("t", task)) == []
 
 
-def test_a_fraction_is_told_where_it_can_be_changed() -> None:
+def test_a_fractional_cpu_is_reported_at_its_path() -> None:
     task = make_task("restricted", inits=(50,), others=(500,))
     task.template.containers[0].resources["cpu"] = Quantity(1500)
     assert [path for path, _ in topology_problems("t", task)] == [

@@ -31,7 +31,7 @@ def take(one: Deliveries, now: float = 0.0) -> list[Send]:
     return list(iter(lambda: one.next(now), None))
 
 
-def test_a_job_waits_for_its_own_update_and_no_other_job_does() -> None:
+def test_a_failing_update_blocks_only_its_own_job() -> None:
     one = make()
     one.take_up(heads("a", "a", "b"), through=3)
     assert take(one) == [Send("a", 1, 2), Send("b", 3, 3)]
@@ -46,7 +46,7 @@ def test_a_job_waits_for_its_own_update_and_no_other_job_does() -> None:
     assert one.cursor == WebhookCursor(5, 0, {"a": 2, "b": 5})
 
 
-def test_a_job_that_fails_waits_longer_each_time_and_is_never_given_up() -> None:
+def test_a_failing_job_is_retried_with_backoff_without_limit() -> None:
     one = make()
     one.take_up(heads("a"), through=1)
     now, waits = 0.0, []
@@ -59,7 +59,7 @@ def test_a_job_that_fails_waits_longer_each_time_and_is_never_given_up() -> None
     assert waits[-1] == module.LONGEST_PAUSE_SECONDS
 
 
-def test_what_the_receiver_asks_for_is_bounded() -> None:
+def test_retry_after_of_a_receiver_is_bounded() -> None:
     one = make()
     one.take_up(heads("a", "b"), through=2)
     first, second = take(one)
@@ -73,7 +73,7 @@ def test_what_the_receiver_asks_for_is_bounded() -> None:
     assert one.wait(30.0) == module.LONGEST_RETRY_AFTER_SECONDS
 
 
-def test_a_receiver_that_nobody_reaches_is_tried_by_one_message_at_a_time() -> None:
+def test_an_unreachable_receiver_is_tried_with_one_message_at_a_time() -> None:
     one = make()
     one.take_up(heads(*(f"j{number}" for number in range(50))), through=50)
     sends = take(one)
@@ -93,7 +93,7 @@ def test_a_receiver_that_nobody_reaches_is_tried_by_one_message_at_a_time() -> N
     assert len(take(one, now)) == AT_ONCE
 
 
-def test_several_jobs_that_fail_pause_all_and_one_that_succeeds_ends_that() -> None:
+def test_several_failing_jobs_pause_a_receiver_until_one_succeeds() -> None:
     one = make()
     one.take_up(heads("a", "b", "c", "d"), through=4)
     for send in take(one):
@@ -105,7 +105,7 @@ def test_several_jobs_that_fail_pause_all_and_one_that_succeeds_ends_that() -> N
     assert len(take(one, 1.0)) == 4
 
 
-def test_two_jobs_that_always_fail_hold_up_no_other() -> None:
+def test_two_always_failing_jobs_delay_no_other() -> None:
     one = make()
     one.take_up(heads("a", "b"), through=2)
     for now in range(0, 1000, 10):
@@ -115,7 +115,7 @@ def test_two_jobs_that_always_fail_hold_up_no_other() -> None:
     assert Send("c", 3, 3) in take(one, 1000.0)
 
 
-def test_a_dead_receiver_costs_bounded_memory() -> None:
+def test_a_dead_receiver_uses_bounded_memory() -> None:
     one = make()
     number = 0
     while one.room:
@@ -125,7 +125,7 @@ def test_a_dead_receiver_costs_bounded_memory() -> None:
     assert len(one.cursor.pending) == MOST_JOBS
 
 
-def test_what_is_forgotten_is_told_before_anything_later() -> None:
+def test_deleted_updates_are_announced_before_later_ones() -> None:
     one = make()
     one.take_up(heads("a", "b"), through=2)
     first, second = take(one)
@@ -147,7 +147,7 @@ def test_what_is_forgotten_is_told_before_anything_later() -> None:
     assert one.room == MOST_JOBS
 
 
-def test_who_is_behind_what_is_kept_is_told_and_who_is_not_is_left_alone() -> None:
+def test_only_a_receiver_behind_retention_is_notified() -> None:
     behind = make(WebhookCursor(4, 0, {}))
     behind.observe(last=9, forgotten=7, at=1.0)
     assert [send.last for send in take(behind)] == [7]
@@ -157,7 +157,7 @@ def test_who_is_behind_what_is_kept_is_told_and_who_is_not_is_left_alone() -> No
     assert current.cursor.told == 7
 
 
-def test_who_has_read_more_than_there_is_is_told_that_the_store_was_restored() -> None:
+def test_a_receiver_ahead_of_the_store_is_told_of_the_restore() -> None:
     one = make(WebhookCursor(20, 12, {"a": 5, "b": 15}))
     one.observe(last=10, forgotten=2, at=1.0)
     (notice,) = take(one)
@@ -167,7 +167,7 @@ def test_who_has_read_more_than_there_is_is_told_that_the_store_was_restored() -
     assert one.cursor == WebhookCursor(10, 2, {"a": 5})
 
 
-def test_who_is_gone_is_sent_nothing_more() -> None:
+def test_a_gone_receiver_is_sent_nothing() -> None:
     one = make()
     one.take_up(heads("a", "b"), through=2)
     one.disabled = True
@@ -249,7 +249,7 @@ class World:
 
 @settings(max_examples=60)
 @given(seed=st.integers(0, 2**32), steps=st.integers(1, 120))
-def test_nothing_is_lost_and_each_job_is_told_in_order(seed: int, steps: int) -> None:
+def test_no_update_is_lost_and_each_job_is_in_order(seed: int, steps: int) -> None:
     world = World(random.Random(seed))
     acts = [world.write, world.take_up, world.send, world.respond, world.save, world.wait]
     for _ in range(steps):
@@ -266,7 +266,7 @@ def test_nothing_is_lost_and_each_job_is_told_in_order(seed: int, steps: int) ->
 
 
 @pytest.mark.parametrize("luck", [0.0, 1.0])
-def test_pauses_are_spread(luck: float) -> None:
+def test_retry_delays_are_jittered(luck: float) -> None:
     one = Deliveries(BEGINNING, since=0.0, random=lambda: luck)
     one.take_up(heads("a"), through=1)
     (send,) = take(one)

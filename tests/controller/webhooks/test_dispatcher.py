@@ -116,7 +116,7 @@ async def until_saved(store: Store, position: int, name: str = "one") -> None:
     await eventually(look, seconds=60, what=f"it is not at {position}")
 
 
-async def test_a_receiver_gets_what_the_api_shows_in_order(store: Store) -> None:
+async def test_a_receiver_gets_the_updates_of_the_api_in_order(store: Store) -> None:
     server = Server()
     async with server.listening():
         leading = Leading(store, [make_receiver(server.url)])
@@ -137,7 +137,7 @@ async def test_a_receiver_gets_what_the_api_shows_in_order(store: Store) -> None
     assert leading.value("lag_seconds", receiver="one") > 0.0
 
 
-async def test_a_receiver_that_is_new_begins_with_what_happens_next(store: Store) -> None:
+async def test_a_new_receiver_starts_with_the_next_update(store: Store) -> None:
     await happen(store, "IN_QUEUE", "RUNNING")
     server = Server()
     async with server.listening():
@@ -148,7 +148,7 @@ async def test_a_receiver_that_is_new_begins_with_what_happens_next(store: Store
         assert server.numbers == [3]
 
 
-async def test_after_a_restart_in_the_middle_nothing_is_lost(store: Store) -> None:
+async def test_a_restart_loses_no_update(store: Store) -> None:
     async def answer(_request: Request, _writer: asyncio.StreamWriter) -> bytes | None:
         # Some messages are accepted, but the controller gets no response.
         return response(200) if len(server.requests) % 4 else None
@@ -176,7 +176,7 @@ async def test_after_a_restart_in_the_middle_nothing_is_lost(store: Store) -> No
     assert len(names) == 54  # each attempt has the same name
 
 
-async def test_a_receiver_that_is_dead_or_slow_delays_no_other_and_gets_all_in_the_end(
+async def test_a_dead_or_slow_receiver_delays_no_other_and_gets_all_updates(
     store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deliveries, "MOST_JOBS", 5)
@@ -211,7 +211,7 @@ async def test_a_receiver_that_is_dead_or_slow_delays_no_other_and_gets_all_in_t
             assert sorted(servers[name].numbers) == [*range(1, 21)]
 
 
-async def test_a_job_that_is_refused_is_tried_again_and_others_do_not_wait(store: Store) -> None:
+async def test_a_refused_job_is_retried_without_delaying_others(store: Store) -> None:
     refuse = {"j1"}
 
     async def answer(request: Request, _writer: asyncio.StreamWriter) -> bytes:
@@ -242,7 +242,7 @@ async def test_a_job_that_is_refused_is_tried_again_and_others_do_not_wait(store
         assert [server.numbers.count(number) for number in (3, 4, 5)] == [1, 1, 1]
 
 
-async def test_a_receiver_that_is_gone_is_sent_nothing_until_another_leads(store: Store) -> None:
+async def test_a_gone_receiver_is_sent_nothing_until_the_next_leader(store: Store) -> None:
     async def answer(_request: Request, _writer: asyncio.StreamWriter) -> bytes:
         return response(410)
 
@@ -262,7 +262,7 @@ async def test_a_receiver_that_is_gone_is_sent_nothing_until_another_leads(store
         assert sorted(server.numbers) == [1, 1, 2, 3, 4]
 
 
-async def test_whoever_was_away_for_too_long_is_told_what_is_forgotten(store: Store) -> None:
+async def test_a_long_absent_receiver_is_told_of_deleted_updates(store: Store) -> None:
     server = Server()
     async with server.listening():
         leading = Leading(store, [make_receiver(server.url)])
@@ -282,7 +282,7 @@ async def test_whoever_was_away_for_too_long_is_told_what_is_forgotten(store: St
         assert server.numbers == [3, 4, 5]
 
 
-async def test_whoever_leads_no_more_sends_no_more(store: Store) -> None:
+async def test_a_lost_leader_sends_no_update(store: Store) -> None:
     server = Server()
     async with server.listening():
         leading = Leading(store, [make_receiver(server.url)])
@@ -298,7 +298,7 @@ async def test_whoever_leads_no_more_sends_no_more(store: Store) -> None:
         assert server.numbers == [1]
 
 
-async def test_only_the_states_that_are_wanted_are_sent(store: Store) -> None:
+async def test_only_selected_states_are_sent(store: Store) -> None:
     server = Server()
     async with server.listening():
         receiver = make_receiver(server.url, states=frozenset({"SUCCESS", "FAILURE"}))
@@ -309,7 +309,7 @@ async def test_only_the_states_that_are_wanted_are_sent(store: Store) -> None:
         assert server.numbers == [3]
 
 
-async def test_an_update_that_cannot_be_shown_holds_up_its_job_alone(store: Store) -> None:
+async def test_an_unrenderable_update_blocks_only_its_job(store: Store) -> None:
     server = Server()
     async with server.listening():
         leading = Leading(store, [make_receiver(server.url)])

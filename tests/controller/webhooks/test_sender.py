@@ -48,7 +48,7 @@ async def attempt(url: str, *, look_up: Any = None, **fields: Any) -> Result:
         return await sender.send(MESSAGE)
 
 
-async def test_a_message_is_sent_with_its_name_its_time_and_a_signature_by_each_secret() -> None:
+async def test_a_message_has_id_timestamp_and_a_signature_per_secret() -> None:
     other = b"another secret of thirty-two byte"
     server = Server()
     async with server.listening():
@@ -86,7 +86,7 @@ async def test_a_message_is_sent_with_its_name_its_time_and_a_signature_by_each_
         ),
     ],
 )  # fmt: skip
-async def test_what_the_receiver_says_counts(
+async def test_the_status_of_the_receiver_decides(
     given: bytes, result: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "DRAIN_SECONDS", 0.2)
@@ -117,7 +117,7 @@ async def test_a_redirect_is_a_failure_and_is_not_followed(status: int) -> None:
     assert "cookie" not in server.requests[1].headers
 
 
-async def test_one_that_closes_midway_or_never_answers_costs_an_attempt(
+async def test_a_closed_or_unanswered_request_is_a_failed_attempt(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def close(_request: Request, _writer: asyncio.StreamWriter) -> None:
@@ -150,7 +150,7 @@ async def test_one_that_closes_midway_or_never_answers_costs_an_attempt(
             assert (found.outcome, found.reached) == (result, True)
 
 
-async def test_an_endless_body_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_endless_body_is_read_only_up_to_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "DRAIN_SECONDS", 0.3)
     sent = 0
 
@@ -181,7 +181,7 @@ async def test_an_endless_body_is_not_read_to_its_end(monkeypatch: pytest.Monkey
     assert sent < 100 << 20
 
 
-async def test_a_connection_is_used_again_when_its_answer_was_read() -> None:
+async def test_a_connection_is_reused_after_its_response_was_read() -> None:
     server = Server(accept)
     async with server.listening():
         receiver = make_receiver(server.url)
@@ -203,7 +203,7 @@ async def test_a_connection_is_used_again_when_its_answer_was_read() -> None:
         "localhost", "127.1", "2130706433",
     ],
 )  # fmt: skip
-async def test_no_special_or_private_address_is_dialled_unless_it_is_listed(
+async def test_special_and_private_addresses_are_dialled_only_if_listed(
     host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def connect(*_: object) -> None:
@@ -215,7 +215,7 @@ async def test_no_special_or_private_address_is_dialled_unless_it_is_listed(
     assert found.outcome == ("broken" if host in ("127.1", "2130706433") else "forbidden")
 
 
-async def test_a_wider_network_lists_neither_metadata_nor_loopback() -> None:
+async def test_a_wider_network_allows_neither_metadata_nor_loopback() -> None:
     wide = tuple(map(ip_network, ("0.0.0.0/0", "::/0", "10.0.0.0/8", "fc00::/7")))
     for host in ("127.0.0.1", "169.254.169.254", "[fd00:ec2::254]", "192.168.1.1"):
         assert (await attempt(f"http://{host}:9/", networks=wide)).outcome == "forbidden"
@@ -225,7 +225,7 @@ def info(address: str, port: int) -> AddressInfo:
     return (socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, port))
 
 
-async def test_a_name_is_judged_by_the_address_that_is_dialled_each_time() -> None:
+async def test_a_host_name_is_checked_by_its_dialled_address_each_time() -> None:
     """A name server that changes its response each time does not bypass the check."""
     server = Server()
     async with server.listening():
@@ -248,7 +248,7 @@ async def test_a_name_is_judged_by_the_address_that_is_dialled_each_time() -> No
     assert server.connections == 2
 
 
-async def test_a_name_server_that_is_silent_holds_one_thread_and_no_loop(
+async def test_a_silent_name_server_blocks_one_thread_and_not_the_loop(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "CONNECT_SECONDS", 0.2)
@@ -272,7 +272,7 @@ async def test_a_name_server_that_is_silent_holds_one_thread_and_no_loop(
     assert asked == 1
 
 
-async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_proxies_of_the_environment_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     proxy, server = Server(), Server()
     async with proxy.listening(), server.listening():
         for name in ("http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"):
@@ -282,7 +282,7 @@ async def test_no_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPat
 
 
 @pytest.mark.usefixtures("strict_by_default")
-async def test_who_nobody_vouches_for_is_sent_nothing(
+async def test_an_untrusted_receiver_is_sent_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ours, theirs = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")

@@ -20,7 +20,7 @@ KEY = base64.b64decode(SECRET.removeprefix("whsec_"))
 OTHER = b"another secret of thirty-two byte"
 
 
-def test_the_example_of_the_specification_is_signed_as_there() -> None:
+def test_the_example_of_the_specification_has_its_signature() -> None:
     signature = sign(
         [KEY],
         message_id="msg_p5jXN8AQM9LWM0D4loKWxJek",
@@ -30,7 +30,7 @@ def test_the_example_of_the_specification_is_signed_as_there() -> None:
     assert signature == "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
 
 
-def test_a_message_has_one_name_and_another_one_after_a_restored_backup() -> None:
+def test_a_message_id_is_stable_and_differs_after_a_restore() -> None:
     first = make_message_id("upd", 7, "me", "j1", 1.5)
     assert first == make_message_id("upd", 7, "me", "j1", 1.5)
     assert first.startswith("upd_7_")
@@ -60,7 +60,7 @@ def headers(body: bytes, *keys: bytes, at: float | None = None) -> dict[str, str
     }
 
 
-def test_a_receiver_that_does_as_the_page_says_takes_what_is_signed(
+def test_the_documented_verification_accepts_signed_messages(
     verify: Callable[..., None],
 ) -> None:
     verify(headers(b"{}", KEY), b"{}", SECRET)
@@ -81,6 +81,8 @@ def test_a_receiver_that_does_as_the_page_says_takes_what_is_signed(
         (headers(b"{}", KEY) | {"webhook-signature": ""}, b"{}"),
     ],
 )
-def test_and_nothing_else(verify: Callable[..., None], given: dict[str, str], body: bytes) -> None:
+def test_the_documented_verification_refuses_other_messages(
+    verify: Callable[..., None], given: dict[str, str], body: bytes
+) -> None:
     with pytest.raises(ValueError, match="webhook"):
         verify(given, body, SECRET)

@@ -21,13 +21,13 @@ def test_each_rank_that_declares_an_endpoint_has_a_service_with_all_its_ports() 
     assert ports_at(job, "master") == ()
 
 
-def test_an_endpoint_of_no_task_is_at_every_rank() -> None:
+def test_an_endpoint_without_task_is_at_every_rank() -> None:
     job = make_job(replicas=3, interactive={"lab": {"kind": "web", "port": 8888}})
     assert [one.name for one in rank_services_of(job)] == ["rank-j1-0", "rank-j1-1", "rank-j1-2"]
     assert rank_services_of(make_job(replicas=3)) == ()
 
 
-def test_a_jobs_service_is_not_taken_for_another_jobs() -> None:
+def test_a_service_is_matched_only_to_its_own_job() -> None:
     assert is_rank_service("rank-a-1-2", "a-1")
     assert rank_service_name("a", 12) != rank_service_name("a-1", 2)
     assert not is_rank_service("peer-a", "a")

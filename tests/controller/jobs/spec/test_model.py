@@ -119,41 +119,41 @@ def problems(**fields: Any) -> dict[str, str]:
          "interactive.a"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_named_by_its_path(fields: dict[str, Any], path: str) -> None:
+def test_an_error_is_named_by_its_path(fields: dict[str, Any], path: str) -> None:
     assert list(problems(**fields)) == [path]
 
 
-def test_all_problems_come_together() -> None:
+def test_all_problems_are_reported_together() -> None:
     found = problems(replicas=-1, bogus=1, resources={"cpu": "x", "gpu": -1})
     assert set(found) == {"replicas", "bogus", "resources.cpu", "resources.gpu"}
     assert found["bogus"] == "unknown field"
 
 
-def test_a_problem_never_repeats_what_was_given() -> None:
+def test_a_problem_never_quotes_its_input() -> None:
     parameters = {"p": {"type": "secret", "value": [CANARY]}, "q": {"type": CANARY}}
     assert CANARY not in str(problems(parameters=parameters))
 
 
 @pytest.mark.parametrize("value", [None, [], 1, "job", {}])
-def test_what_is_no_job_at_all_is_refused(value: Any) -> None:
+def test_a_malformed_job_is_refused(value: Any) -> None:
     with pytest.raises(ValidationError):
         Job.model_validate(value)
 
 
-def test_a_secret_is_in_no_repr_and_no_spec() -> None:
+def test_a_secret_appears_in_no_repr_and_no_spec() -> None:
     job = make_job(parameters={"p": {"type": "secret", "value": CANARY}})
     assert CANARY not in repr(job)
     assert CANARY not in json.dumps(public_spec(job))
     assert job.secrets() == {"p": CANARY}
 
 
-def test_the_same_job_said_differently_has_the_same_spec() -> None:
+def test_equivalent_requests_have_the_same_spec() -> None:
     one = make_job(resources={"cpu": 0.5, "memory": "2Gi"}, replicas=1)
     other = make_job(resources={"memory": "2048Mi", "cpu": "500m"}, labels={}, name=None)
     assert public_spec(one) == public_spec(other)
 
 
-def test_a_licence_with_a_key_is_kept_without_it_and_says_that_there_is_one() -> None:
+def test_a_licence_key_is_removed_from_the_spec_and_marked() -> None:
     licence = {"type": "licence", "address": "10.0.0.5", "port": 27000}
     job = make_job(parameters={"with": {**licence, "key": CANARY}, "without": licence})
     spec = public_spec(job)
@@ -164,7 +164,7 @@ def test_a_licence_with_a_key_is_kept_without_it_and_says_that_there_is_one() ->
     assert not lacks_secrets(public_spec(make_job(parameters={"without": licence})), {})
 
 
-def test_a_job_that_lacks_its_secrets_can_be_looked_at_and_says_so() -> None:
+def test_a_job_without_its_secrets_is_readable_and_marked() -> None:
     job = make_job(parameters={"p": {"type": "secret", "value": CANARY}})
     spec = public_spec(job)
     assert lacks_secrets(spec, {})
@@ -173,7 +173,7 @@ def test_a_job_that_lacks_its_secrets_can_be_looked_at_and_says_so() -> None:
     assert read_spec(spec, {"p": CANARY}) == job
 
 
-def test_a_spec_that_somebody_changed_is_refused() -> None:
+def test_a_modified_spec_is_refused() -> None:
     with pytest.raises(JobRejected):
         read_spec({"id": "j1", "parameters": {"p": 1}}, {})
 
@@ -214,7 +214,7 @@ parameters = st.one_of(
 
 
 @given(st.dictionaries(names, parameters, max_size=4), st.lists(texts, max_size=4))
-def test_a_job_reads_back_from_what_is_kept_of_it(
+def test_a_job_round_trips_through_its_stored_spec(
     given_parameters: dict[str, Any], command: list[str]
 ) -> None:
     job = make_job(parameters=given_parameters, invocation={"command": command})
@@ -224,7 +224,7 @@ def test_a_job_reads_back_from_what_is_kept_of_it(
     assert public_spec(again) == kept
 
 
-def test_ranks_count_over_the_replicas_of_the_task() -> None:
+def test_ranks_are_numbered_over_the_replicas_of_a_task() -> None:
     job = make_job(replicas=3)
     assert [job.rank_of("job", index) for index in (-1, 0, 2, 3)] == [None, 0, 2, None]
     assert job.rank_of("other", 0) is None
@@ -237,7 +237,7 @@ def test_without_tasks_the_job_itself_is_the_only_one() -> None:
     assert task.at("image") == "image"
 
 
-def test_what_a_task_does_not_say_the_job_says_for_all() -> None:
+def test_a_task_inherits_omitted_fields_from_the_job() -> None:
     job = make_job(
         image="all",
         resources={"cpu": 2, "memory": "1Gi"},
@@ -255,7 +255,7 @@ def test_what_a_task_does_not_say_the_job_says_for_all() -> None:
     assert b.at("image") == "tasks[1].image"
 
 
-def test_ranks_count_over_all_tasks_in_their_order() -> None:
+def test_ranks_are_numbered_over_all_tasks_in_order() -> None:
     job = make_job(tasks=[{"name": "master"}, {"name": "worker", "replicas": 2}])
     assert job.ranks == 3
     assert [job.rank_of("worker", index) for index in range(3)] == [1, 2, None]
@@ -267,7 +267,7 @@ def test_a_job_whose_tasks_all_have_an_image_needs_none() -> None:
     assert job.effective_tasks[0].image == "x"
 
 
-def test_a_path_has_one_name() -> None:
+def test_each_path_has_one_canonical_name() -> None:
     one, other = make_job(output="/home/ada/"), make_job(output="/home/ada")
     assert one == other
 

@@ -18,7 +18,7 @@ DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 
 
 @given(OWNERS)
-def test_what_is_written_on_an_object_reads_back_as_the_owner(owner: OwnerKey) -> None:
+def test_owner_labels_round_trip(owner: OwnerKey) -> None:
     assert json.loads(owner.encode()) == {owner.kind: owner.name}
 
 
@@ -46,7 +46,7 @@ def test_two_owners_never_have_one_name(owners: list[OwnerKey]) -> None:
         (OwnerKey("user", "\N{LATIN SMALL LETTER E WITH ACUTE}"), OwnerKey("user", "e\u0301")),
     ],
 )
-def test_what_looks_alike_is_told_apart(one: OwnerKey, other: OwnerKey) -> None:
+def test_similar_owner_names_stay_distinct(one: OwnerKey, other: OwnerKey) -> None:
     assert owned_name(one, instance="x", prefix="f") != owned_name(other, instance="x", prefix="f")
 
 
@@ -55,7 +55,7 @@ def test_two_installations_never_share_a_namespace() -> None:
     assert owner_hash(owner, instance="a") != owner_hash(owner, instance="b")
 
 
-def test_a_name_stays_what_it_is() -> None:
+def test_derived_names_are_stable() -> None:
     # If this name changed, every owner would get a second namespace.
     owner = OwnerKey("project", "Sun & Moon")
     assert owned_name(owner, instance="default", prefix="fumarole") == (
@@ -63,6 +63,6 @@ def test_a_name_stays_what_it_is() -> None:
     )
 
 
-def test_a_project_owns_its_jobs_whoever_starts_them() -> None:
+def test_a_project_owns_its_jobs_for_any_user() -> None:
     assert owner_key(Owner(user="ada", project="sun")) == OwnerKey("project", "sun")
     assert owner_key(Owner(user="ada")) == OwnerKey("user", "ada")

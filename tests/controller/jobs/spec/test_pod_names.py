@@ -28,7 +28,9 @@ def test_a_hyphen_may_belong_to_the_identifier_or_to_the_task() -> None:
 
 
 @given(st.lists(st.sampled_from(["a", "b1", "-", "0"]), max_size=8), st.data())
-def test_what_is_found_has_pods_of_the_same_name(parts: list[str], data: st.DataObject) -> None:
+def test_name_conflicts_are_found_exactly_if_pod_names_collide(
+    parts: list[str], data: st.DataObject
+) -> None:
     middle = "".join(parts)
     job_id, task = f"x{middle}y", data.draw(st.sampled_from(["job", "a-b", "w-1-z"]))
     for other, tasks in same_pod_names(make_job(id=job_id, tasks=[{"name": task}])).items():
@@ -44,5 +46,5 @@ def test_what_is_found_has_pods_of_the_same_name(parts: list[str], data: st.Data
         (None, False), ([], False),
     ],
 )  # fmt: skip
-def test_a_job_without_tasks_has_one(spec: Any, has: bool) -> None:
+def test_a_job_without_tasks_has_one_implicit_task(spec: Any, has: bool) -> None:
     assert has_a_task(spec, {"job"}) is has

@@ -13,13 +13,13 @@ secrets = st.dictionaries(st.text(max_size=8), st.text(max_size=40), max_size=4)
 
 
 @given(secrets)
-def test_what_was_sealed_for_a_job_opens_for_it(given_secrets: dict[str, str]) -> None:
+def test_sealed_secrets_open_for_their_job(given_secrets: dict[str, str]) -> None:
     sealed = Vault([KEY]).seal("j1", given_secrets, random=os.urandom)
     assert Vault([KEY]).open("j1", sealed) == given_secrets
 
 
 @given(secrets, st.data())
-def test_what_was_tampered_with_does_not_open(
+def test_modified_sealed_secrets_do_not_open(
     given_secrets: dict[str, str], data: st.DataObject
 ) -> None:
     sealed = bytearray(Vault([KEY]).seal("j1", given_secrets, random=os.urandom))
@@ -30,7 +30,7 @@ def test_what_was_tampered_with_does_not_open(
 
 
 @pytest.mark.parametrize("sealed", [b"", b"short", os.urandom(60)], ids=["empty", "short", "noise"])
-def test_what_was_never_sealed_does_not_open(sealed: bytes) -> None:
+def test_unsealed_text_does_not_open(sealed: bytes) -> None:
     with pytest.raises(VaultClosed):
         Vault([KEY]).open("j1", sealed)
 
@@ -48,7 +48,7 @@ def test_a_new_key_seals_and_the_old_one_still_opens() -> None:
         Vault([KEY]).open("j1", sealed)
 
 
-def test_the_same_secrets_are_known_again_also_after_the_key_was_changed() -> None:
+def test_equal_secrets_are_recognised_after_a_key_rotation() -> None:
     fingerprint = Vault([OTHER]).fingerprint("j1", {"a": "b"})
     rotated = Vault([KEY, OTHER])
     assert rotated.matches("j1", {"a": "b"}, fingerprint)
@@ -57,7 +57,7 @@ def test_the_same_secrets_are_known_again_also_after_the_key_was_changed() -> No
     assert not Vault([KEY]).matches("j1", {"a": "b"}, fingerprint)
 
 
-def test_the_store_alone_tells_nothing_of_a_secret() -> None:
+def test_the_store_alone_reveals_no_secret() -> None:
     vault = Vault([KEY])
     assert b"hunter2" not in vault.seal("j1", {"a": "hunter2"}, random=os.urandom)
     assert repr(vault) == "Vault(…)"

@@ -41,7 +41,9 @@ async def submit(store: Store, *jobs: Job) -> tuple[list[str], list[str]]:
 
 
 @pytest.mark.needs("postgres")
-async def test_of_two_calls_at_once_one_makes_the_job_and_one_finds_it(postgres: Postgres) -> None:
+async def test_of_two_concurrent_calls_one_creates_the_job_and_one_finds_it(
+    postgres: Postgres,
+) -> None:
     url = postgres.new_database()
     stores = [Store(url) for _ in range(3)]
     await stores[0].open()
@@ -84,7 +86,7 @@ class CountingDryRun:
         return [(Problem("queue", "no"),) if plan.job.id == "j7" else () for plan in plans]
 
 
-async def test_many_jobs_are_planned_and_tried_some_at_a_time(store: Store) -> None:
+async def test_many_jobs_are_planned_and_dry_run_with_bounded_concurrency(store: Store) -> None:
     counting = CountingDryRun()
     submissions = Submissions(
         store=store,

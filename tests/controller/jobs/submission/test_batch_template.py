@@ -66,7 +66,7 @@ def test_variables_within_a_text_are_written_as_json_writes_them(text: str, fill
     assert fill(text, n=3, t="a b", f=0.001, yes=True, mark="{{n}}") == filled
 
 
-def test_fields_that_only_hold_text_get_text_and_others_the_number() -> None:
+def test_text_fields_get_text_and_other_fields_the_typed_value() -> None:
     template = {
         "id": "{{n}}",
         "labels": {"n": "{{n}}"},
@@ -94,7 +94,7 @@ def test_fields_that_only_hold_text_get_text_and_others_the_number() -> None:
     }
 
 
-def test_names_of_fields_stay_and_a_job_without_an_id_gets_one() -> None:
+def test_field_names_are_not_expanded_and_a_missing_id_is_generated() -> None:
     first, second = make_jobs({"labels": {"{{n}}": "x"}}, count=2)
     assert (first["id"], second["id"]) == ("b-0", "b-1")
     assert first["labels"] == {"{{n}}": "x"}
@@ -105,7 +105,7 @@ def test_of_a_matrix_the_last_variable_changes_fastest() -> None:
     assert [one["name"] for one in jobs] == ["1x", "1y", "2x", "2y", "3x", "3y"]
 
 
-def test_every_mistake_of_a_template_is_told_with_its_place() -> None:
+def test_every_error_of_a_template_is_reported_with_its_path() -> None:
     template = {
         "image": "{{imag}}",
         "invocation": {"command": ["ok", "{{lr}} {{1}} {{", "{{lr}}"], "environment": {"X": "{{y"}},
@@ -118,7 +118,7 @@ def test_every_mistake_of_a_template_is_told_with_its_place() -> None:
     }
 
 
-def test_a_variable_is_never_put_into_a_secret_since_variables_are_shown() -> None:
+def test_variables_are_refused_in_secrets() -> None:
     for kind, field in (("secret", "value"), ("licence", "key"), ("{{kind}}", "value")):
         template = {"parameters": {"t": {"type": kind, field: "x{{v}}"}}}
         assert list(refusals(template, array=[{"v": "s3cret", "kind": "secret"}])) == [
@@ -136,7 +136,7 @@ def test_a_variable_is_never_put_into_a_secret_since_variables_are_shown() -> No
     assert job["parameters"]["t"]["value"] == "{{x"
 
 
-def test_a_request_names_one_way_to_make_items_and_variables_that_are_free() -> None:
+def test_a_request_has_one_item_source_and_unreserved_variables() -> None:
     one_of = [("", "needs one of count, array and matrix")]
     assert unread() == one_of
     assert unread(count=1, array=[{}]) == one_of
@@ -160,7 +160,7 @@ def test_a_request_names_one_way_to_make_items_and_variables_that_are_free() -> 
     assert unread(count=1, matrx={"a": [1]}) == [("matrx", "unknown field")]
 
 
-def test_a_body_is_the_same_however_it_was_written() -> None:
+def test_equivalent_bodies_have_the_same_hash() -> None:
     def body(text: str) -> str:
         return BatchRequest.model_validate(json.loads(text)).body()
 
@@ -172,7 +172,7 @@ def test_a_body_is_the_same_however_it_was_written() -> None:
         assert body(changed) != one
 
 
-def test_items_are_counted_before_anything_is_read() -> None:
+def test_items_are_counted_before_expansion() -> None:
     assert items_in({"matrix": {"a": [1] * 100, "b": [1] * 11}}) == 1100
     assert items_in({"matrix": {f"v{n}": [1, 2] for n in range(100_000)}}) > 10**6
     assert items_in({"matrix": {"a": [], "b": [1] * 2000}}) == 2000
@@ -182,7 +182,7 @@ def test_items_are_counted_before_anything_is_read() -> None:
         assert items_in(odd) <= 1
 
 
-def test_what_all_items_are_together_is_bounded_before_it_is_made() -> None:
+def test_the_total_size_is_bounded_before_expansion() -> None:
     long = {"invocation": {"command": ["x" * 9000]}}
     with pytest.raises(TooLarge):
         make_jobs(long, count=1000)
@@ -193,7 +193,7 @@ def test_what_all_items_are_together_is_bounded_before_it_is_made() -> None:
         make_jobs(often, array=[{"v": "x" * 4096}])
 
 
-def test_a_template_that_is_deep_or_has_many_values_is_refused(
+def test_a_deep_or_large_template_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     deep: Any = "x"
@@ -213,7 +213,7 @@ _JSON = st.recursive(
 
 
 @given(_JSON)
-def test_what_was_escaped_comes_out_as_it_was(value: Any) -> None:
+def test_escaped_braces_are_kept_literally(value: Any) -> None:
     def escaped(node: Any) -> Any:
         if isinstance(node, str):
             return node.replace("{{", "{{{{")
@@ -233,7 +233,7 @@ def test_a_text_of_nothing_but_variables_is_refused(mark: str) -> None:
 
 
 @pytest.mark.parametrize("mark", ["{{no}}", "{{ "])
-def test_of_a_text_that_is_wrong_all_through_no_more_is_looked_at_than_is_told(
+def test_parsing_of_an_invalid_text_stops_at_the_reported_errors(
     mark: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[Problem] = []

@@ -47,7 +47,7 @@ async def ending(store: Store) -> int:
     return sum(1 for one in found.values() if one.desired == "ended")
 
 
-async def test_who_writes_meanwhile_does_not_wait_for_all_jobs_of_an_owner(
+async def test_a_writer_does_not_wait_for_all_jobs_of_an_owner(
     store: Store, woken: list[str]
 ) -> None:
     begun = asyncio.Event()
@@ -70,7 +70,7 @@ async def test_who_writes_meanwhile_does_not_wait_for_all_jobs_of_an_owner(
     assert await ending(store) == MANY
 
 
-async def test_usage_is_acknowledged_only_when_all_that_is_out_of_funds_ends(
+async def test_usage_is_acknowledged_only_with_the_ends_for_lack_of_funds(
     store: Store, commands: JobCommands, woken: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, left = store.write, 2
@@ -93,7 +93,7 @@ async def test_usage_is_acknowledged_only_when_all_that_is_out_of_funds_ends(
     assert woken == IDS
 
 
-async def test_what_is_over_is_not_ended_once_more_for_want_of_funds(
+async def test_an_ended_job_is_not_ended_again_for_lack_of_funds(
     store: Store, commands: JobCommands, woken: list[str]
 ) -> None:
     async with store.write() as transaction:

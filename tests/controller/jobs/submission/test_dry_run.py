@@ -54,7 +54,7 @@ def hangs() -> Answer:
     return answer
 
 
-async def test_what_is_asked_is_a_create_that_stores_nothing(
+async def test_a_dry_run_is_a_create_with_dry_run_all(
     kube: Kube, script: Script, clock: Clock
 ) -> None:
     assert await DryRun(kube, seconds=60.0, clock=clock).problems_of(await plans(1)) == [()]
@@ -62,7 +62,7 @@ async def test_what_is_asked_is_a_create_that_stores_nothing(
     assert script.requests == [("POST", path, {"dryRun": "All", "fieldValidation": "Strict"})]
 
 
-async def test_each_job_gets_its_own_answer_in_order(
+async def test_each_job_gets_its_own_result_in_order(
     kube: Kube, script: Script, clock: Clock
 ) -> None:
     async def answer(request: web.Request) -> web.StreamResponse:
@@ -81,9 +81,7 @@ async def test_each_job_gets_its_own_answer_in_order(
     assert counted == ["passed", "refused", "passed"]
 
 
-async def test_no_more_than_a_few_are_asked_about_at_once(
-    kube: Kube, script: Script, clock: Clock
-) -> None:
+async def test_concurrent_dry_runs_are_bounded(kube: Kube, script: Script, clock: Clock) -> None:
     together, most = 0, 0
 
     async def answer(_request: web.Request) -> web.StreamResponse:
@@ -113,7 +111,7 @@ async def test_no_more_than_a_few_are_asked_about_at_once(
     ],
     ids=["503", "429", "429-later", "silence", "no-dry-run"],
 )
-async def test_a_server_that_does_not_say_is_left_alone_for_a_while(
+async def test_an_unresponsive_server_pauses_dry_runs(
     kube: Kube,
     script: Script,
     clock: Clock,
@@ -142,7 +140,7 @@ async def test_a_server_that_does_not_say_is_left_alone_for_a_while(
     assert await eventually(told) == "no"
 
 
-async def test_a_server_that_is_not_there_costs_no_job(tmp_path: Path, clock: Clock) -> None:
+async def test_an_unreachable_server_refuses_no_job(tmp_path: Path, clock: Clock) -> None:
     script = Script(says({}))
     async with serving(script, tmp_path) as kube:
         asked = DryRun(kube, seconds=60.0, clock=clock)
@@ -157,7 +155,7 @@ async def _cuts(request: web.Request) -> web.StreamResponse:
     return web.Response()
 
 
-async def test_one_call_waits_no_longer_than_it_may(
+async def test_a_dry_run_call_ends_at_its_deadline(
     kube: Kube, script: Script, clock: Clock
 ) -> None:
     script.answer(says({"message": DENIED + "no"}, 400), hangs())
@@ -170,7 +168,7 @@ async def test_one_call_waits_no_longer_than_it_may(
     assert len(found) == len(many)
 
 
-async def test_the_plans_of_one_call_share_the_time_that_it_may_wait(
+async def test_plans_of_one_call_share_its_deadline(
     kube: Kube, script: Script, clock: Clock
 ) -> None:
     asked, allowance = DryRun(kube, seconds=60.0, clock=clock), TimeBudget()
@@ -206,7 +204,7 @@ GONE = {"reason": "NotFound", "message": 'queues.scheduling.volcano.sh "q" not f
         (409, "q", says(GONE | {"details": {"name": "q"}}, 404), []),
     ],
 )
-async def test_a_queue_that_is_not_there_is_said_though_the_namespace_is_not_there_either(
+async def test_a_missing_queue_is_reported_although_the_namespace_is_missing_too(
     kube: Kube,
     script: Script,
     clock: Clock,

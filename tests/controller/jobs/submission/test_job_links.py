@@ -90,7 +90,7 @@ async def test_an_accepted_job_has_its_links_and_a_public_route_at_once(
     assert (running.target.port, running.target.base_path) == (8888, "/lab")
 
 
-async def test_a_session_of_somebodys_is_not_public(store: Store) -> None:
+async def test_another_users_session_is_not_public(store: Store) -> None:
     session = Session(
         sid="a" * 26, job_id="j1", rank=0, kind="web", endpoint="lab", port=8888, base_path="/",
         created_at=1.0,
@@ -102,7 +102,7 @@ async def test_a_session_of_somebodys_is_not_public(store: Store) -> None:
     assert (route.public, route.hosts) == (False, (f"{'a' * 26}.a.example",))
 
 
-async def test_a_link_that_another_job_has_is_a_conflict_also_in_one_call(
+async def test_a_link_of_another_job_is_a_conflict_also_within_one_call(
     submissions: Submissions, store: Store
 ) -> None:
     first, second = await submit(submissions, linked("j1"), linked("j2"))
@@ -112,7 +112,7 @@ async def test_a_link_that_another_job_has_is_a_conflict_also_in_one_call(
     assert [one.result for one in await submit(submissions, linked("j1"))] == ["unchanged"]
 
 
-async def test_a_call_that_takes_all_or_none_takes_no_link(
+async def test_a_refused_atomic_call_reserves_no_link(
     submissions: Submissions, store: Store
 ) -> None:
     await submit(submissions, linked("j1"))
@@ -139,7 +139,7 @@ async def test_a_released_link_passes_to_another_owner_after_thirty_days(
     assert [one.result for one in await submit(submissions, bobs)] == ["created"]
 
 
-async def test_of_one_project_everybody_may_go_on_with_a_link(
+async def test_members_of_a_project_may_reuse_its_links(
     submissions: Submissions, links: PublicLinks
 ) -> None:
     fields: dict[str, Any] = {"interactive": LAB, "links": ["my-demo"]}
@@ -166,7 +166,7 @@ async def test_a_job_that_is_started_again_has_its_links_again(
     assert second.links == ("my-demo",)
 
 
-async def test_a_job_that_comes_too_late_goes_without_its_link(
+async def test_a_job_whose_link_was_taken_runs_without_it(
     submissions: Submissions, links: PublicLinks, store: Store
 ) -> None:
     await submit(submissions, linked("j1"))

@@ -17,11 +17,11 @@ def refused(known: dict[str, OwnerKey] | None = None, **after: Any) -> dict[str,
     return {id_: [one.path for one in problems] for id_, problems in found.items()}
 
 
-def test_jobs_of_one_call_may_wait_for_each_other_in_any_order() -> None:
+def test_jobs_of_one_call_may_depend_on_each_other_in_any_order() -> None:
     assert refused(c="b", b="a", a="", d="abc") == {}
 
 
-def test_what_is_not_there_and_what_waits_for_it_is_refused() -> None:
+def test_an_unknown_predecessor_refuses_its_followers() -> None:
     assert refused(a=["nobody"], b="a", c="", d="cb") == {
         "a": ["after[0]"],
         "b": ["after[0]"],
@@ -29,17 +29,17 @@ def test_what_is_not_there_and_what_waits_for_it_is_refused() -> None:
     }
 
 
-def test_a_circle_is_refused_with_what_waits_for_it_and_nothing_else() -> None:
+def test_a_dependency_cycle_is_refused_with_only_its_followers() -> None:
     assert refused(a="c", b="a", c="b", d="c", e="", f="e", g="g") == {
         name: ["after"] for name in "abcdg"
     }
 
 
-def test_another_owners_job_is_not_told_from_one_that_is_not_there() -> None:
+def test_another_owners_job_is_reported_as_unknown() -> None:
     mine, others = owner_key(make_job().owner), OwnerKey("user", "eve")
     assert refused({"x": mine, "y": others}, a="xy") == {"a": ["after[1]"]}
 
 
-def test_a_long_chain_is_looked_at_once() -> None:
+def test_a_long_chain_is_checked_in_linear_time() -> None:
     chain: dict[str, Any] = {f"j{n}": [f"j{n - 1}"] if n else ["nobody"] for n in range(1000)}
     assert len(refused(**chain)) == 1000

@@ -40,7 +40,7 @@ def paths_of(status: int, message: str, details: Any = None, **fields: Any) -> l
         (403, MINE + "exceeded quota: q, requested: count/jobs.batch.volcano.sh=1", ["owner"]),
     ],
 )
-def test_what_is_wrong_with_the_job_refuses_it(status: int, message: str, paths: list[str]) -> None:
+def test_a_refusal_about_the_job_refuses_it(status: int, message: str, paths: list[str]) -> None:
     assert paths_of(status, message, CAUSES if message == "is invalid" else None) == paths
 
 
@@ -66,17 +66,17 @@ def test_what_is_wrong_with_the_job_refuses_it(status: int, message: str, paths:
         (400, 'admission webhook "old.example.com" does not support dry run'),
     ],
 )  # fmt: skip
-def test_what_says_nothing_about_the_job_does_not(status: int, message: str) -> None:
+def test_an_unrelated_error_does_not_refuse_the_job(status: int, message: str) -> None:
     assert paths_of(status, message) == []
 
 
-def test_a_queue_that_the_job_does_not_name_is_ours_to_make() -> None:
+def test_a_missing_default_queue_is_not_a_refusal() -> None:
     assert paths_of(400, VOLCANO + NO_QUEUE) == []
     assert paths_of(400, VOLCANO + NO_QUEUE, queue="q") == ["queue"]
 
 
 @pytest.mark.parametrize("queue", [None, "q"])
-def test_a_queue_that_is_closed_may_open_again(queue: str | None) -> None:
+def test_a_closed_queue_is_not_a_final_refusal(queue: str | None) -> None:
     assert paths_of(400, VOLCANO + CLOSED, queue=queue) == []
 
 
@@ -86,7 +86,7 @@ def test_a_queue_that_is_not_there_yet_hides_no_other_problem() -> None:
     assert paths_of(400, VOLCANO + said, tasks=tasks) == ["tasks[0].name"]
 
 
-def test_a_webhook_that_talks_too_much_is_cut_short() -> None:
+def test_a_long_webhook_message_is_truncated() -> None:
     assert len(paths_of(400, VOLCANO + "no; " * 5000)) == 1
     many = "; ".join(f"no {number}" for number in range(5000))
     assert len(paths_of(400, VOLCANO + many)) == 100
@@ -95,7 +95,7 @@ def test_a_webhook_that_talks_too_much_is_cut_short() -> None:
     assert len(problem.message) == 2000
 
 
-def test_a_webhook_without_dry_runs_is_known_by_its_words() -> None:
+def test_a_webhook_without_dry_run_support_is_recognised() -> None:
     said = 'admission webhook "old.example.com" does not support dry run'
     assert lacks_dry_run(error_from(400, {"message": said}))
     assert not lacks_dry_run(error_from(400, {"message": VOLCANO + "no"}))

@@ -51,7 +51,7 @@ async def outcome(submissions: Submissions, *jobs: Job) -> dict[str | None, Any]
     }
 
 
-async def test_an_own_job_that_lives_can_be_named(submissions: Submissions, store: Store) -> None:
+async def test_an_active_own_job_can_be_named(submissions: Submissions, store: Store) -> None:
     assert await outcome(submissions, job("a")) == {"a": "created"}
     assert await outcome(submissions, job("b", "a")) == {"b": "created"}
     async with store.read() as transaction:
@@ -63,7 +63,7 @@ async def test_jobs_of_one_call_can_name_each_other_in_any_order(submissions: Su
     assert set(found.values()) == {"created"}
 
 
-async def test_who_names_one_that_is_refused_is_refused_too(submissions: Submissions) -> None:
+async def test_a_job_that_names_a_refused_job_is_refused(submissions: Submissions) -> None:
     found = await outcome(submissions, job("a", "b"), job("b", "c"), job("c", "absent"), job("d"))
     refused = {"parameters.p0.job": NO_SUCH_JOB}
     assert found == {"a": refused, "b": refused, "c": refused, "d": "created"}
@@ -79,7 +79,7 @@ async def test_another_owners_job_can_be_named_only_if_it_names_this_one(
     assert set((await outcome(submissions, *both)).values()) == {"created"}
 
 
-async def test_of_one_project_everybody_may_name_a_job(submissions: Submissions) -> None:
+async def test_members_of_a_project_may_name_its_jobs(submissions: Submissions) -> None:
     ada = make_job(id="a", owner={"user": "ada", "project": "sun"}, interactive=WEB)
     named = {"lab": {"type": "peer", "job": "a", "hostname": "lab"}}
     bob = make_job(id="b", owner={"user": "bob", "project": "sun"}, parameters=named)
@@ -94,7 +94,7 @@ async def test_of_one_project_everybody_may_name_a_job(submissions: Submissions)
     [{"outcome": "SUCCESS"}, {"state": "FAILURE"}, {"desired": "ended"}],
     ids=["concluded", "final", "asked"],
 )
-async def test_a_job_that_is_over_or_on_its_way_cannot_be_named(
+async def test_an_ended_or_ending_job_cannot_be_named(
     submissions: Submissions, store: Store, values: dict[str, Any]
 ) -> None:
     await outcome(submissions, job("a"))
@@ -105,14 +105,14 @@ async def test_a_job_that_is_over_or_on_its_way_cannot_be_named(
     assert await outcome(submissions, job("b", "a")) == {"b": {"parameters.p0.job": NO_SUCH_JOB}}
 
 
-async def test_a_peer_that_declares_no_port_is_named_with_ports(submissions: Submissions) -> None:
+async def test_a_peer_without_endpoints_needs_ports(submissions: Submissions) -> None:
     await outcome(submissions, job("a", interactive={}))
     (problem,) = (await outcome(submissions, job("b", "a")))["b"].items()
     assert problem[0] == "parameters.p0.ports"
     assert await outcome(submissions, job("b", "a", ports=[5432])) == {"b": "created"}
 
 
-async def test_the_same_call_again_changes_nothing_though_the_peer_has_ended(
+async def test_a_repeated_call_is_a_no_op_although_the_peer_ended(
     submissions: Submissions, store: Store
 ) -> None:
     jobs = job("a"), job("b", "a")

@@ -62,7 +62,7 @@ async def left(store: Store) -> tuple[list[str], int, str]:
     return names, job.tools, run.desired
 
 
-async def test_a_tool_is_removed_with_its_run_and_again_changes_nothing(
+async def test_removing_a_tool_removes_its_run_and_is_idempotent(
     store: Store, tools: Tools, woken: list[str]
 ) -> None:
     assert await tools.remove("j1", "board", rank=0) is True
@@ -74,7 +74,7 @@ async def test_a_tool_is_removed_with_its_run_and_again_changes_nothing(
 
 
 @pytest.mark.parametrize("store_url", BOTH[1:], indirect=True)
-async def test_two_that_remove_a_tool_at_once_remove_it_once(
+async def test_concurrent_removals_of_a_tool_remove_it_once(
     store: Store, store_url: str, tools: Tools
 ) -> None:
     other = Store(store_url)

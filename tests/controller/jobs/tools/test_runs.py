@@ -57,7 +57,7 @@ def make_run(tool: AttachedTool, **fields: Any) -> JobRecord:
         {"uid": "another"},
     ],
 )
-def test_a_tool_is_run_only_beside_a_pod_of_an_attempt_that_goes_on(record: Any) -> None:
+def test_a_tool_runs_only_beside_a_pod_of_a_running_attempt(record: Any) -> None:
     tool, other = make_tool(), make_record(**{"uid": UID, "state": "RUNNING"} | record)
     assert due_run(tool, None, job=JOB, record=RUNNING, pods=[make_pod(0)]) is not None
     assert due_run(tool, None, job=JOB, record=other, pods=[make_pod(0)]) is None
@@ -70,13 +70,13 @@ def test_a_tool_is_run_only_beside_a_pod_of_an_attempt_that_goes_on(record: Any)
 @pytest.mark.parametrize(
     "pod", [{"running": False}, {"phase": "Succeeded"}, {"deleting": True}, {"owner_uid": "x"}]
 )
-def test_it_waits_until_the_program_of_its_rank_runs(pod: Any) -> None:
+def test_a_tool_waits_for_the_container_of_its_rank(pod: Any) -> None:
     pods = [make_pod(0, **pod), make_pod(1)]
     assert due_run(make_tool(), None, job=JOB, record=RUNNING, pods=pods) is None
     assert due_run(make_tool(rank=1), None, job=JOB, record=RUNNING, pods=pods) is not None
 
 
-def test_a_run_is_followed_by_another_only_beside_another_pod_and_after_its_end() -> None:
+def test_a_tool_is_restarted_only_after_its_end_and_beside_another_pod() -> None:
     tool = make_tool()
     run = make_run(tool)
     tool, again = make_tool(run=run.id), [make_pod(0, uid="next")]
@@ -89,7 +89,7 @@ def test_a_run_is_followed_by_another_only_beside_another_pod_and_after_its_end(
     assert due_run(asked, over, job=JOB, record=RUNNING, pods=[make_pod(0)]) is not None
 
 
-def test_a_run_ends_for_another_pod_for_its_removal_and_for_want_of_a_job() -> None:
+def test_a_tool_run_ends_with_its_pod_its_removal_or_its_job() -> None:
     tool = make_tool()
     run = make_run(tool)
     tool = make_tool(run=run.id)
@@ -106,7 +106,7 @@ def test_a_run_ends_for_another_pod_for_its_removal_and_for_want_of_a_job() -> N
     assert why(tool, None, make_pod(0)) == "job_ended"
 
 
-def test_tools_keep_a_job_from_nothing() -> None:
+def test_tools_do_not_delay_their_job() -> None:
     record, pod = RUNNING, make_pod()
     due = due_run(make_tool(), None, job=JOB, record=record, pods=[pod])
     assert due is not None
@@ -120,7 +120,7 @@ def test_tools_keep_a_job_from_nothing() -> None:
     assert decide(make_seen(run, make_observed(), pod)) == Wait()
 
 
-def test_how_it_is_shown_is_its_own() -> None:
+def test_the_status_of_a_tool_is_separate() -> None:
     tool = make_tool()
     waits = make_run(tool, reason="queued", message="no room")
     tool = make_tool(run=waits.id)
@@ -152,7 +152,7 @@ async def plan_of(tool: Tool, job: Any = JOB) -> tuple[Plan, RunOf]:
     return plan, of
 
 
-async def test_its_volcano_job_goes_with_the_jobs_and_is_placed_beside_its_rank() -> None:
+async def test_a_tools_volcano_job_is_owned_by_the_jobs_and_placed_beside_its_rank() -> None:
     plan, of = await plan_of(BOARD)
     made = plan.volcano_job.manifest()
     (owner,) = made["metadata"]["ownerReferences"]
@@ -172,14 +172,14 @@ async def test_its_volcano_job_goes_with_the_jobs_and_is_placed_beside_its_rank(
     assert run_id(of) == run_id(RunOf.model_validate_json(of.model_dump_json()))
 
 
-async def test_without_a_path_it_is_ready_when_its_port_is() -> None:
+async def test_a_tool_without_path_is_probed_by_port() -> None:
     plan, _ = await plan_of(BOARD.model_copy(update={"ready_path": None}))
     probe = plan.volcano_job.tasks[0].template.containers[0].startup_probe
     assert probe is not None
     assert probe["tcpSocket"] == {"port": 6006}
 
 
-def test_it_has_the_files_of_the_job_and_nothing_else() -> None:
+def test_a_tool_mounts_only_the_files_of_its_job() -> None:
     parameters = {
         "data": {"type": "directory", "path": "/home/set1", "read_only": True},
         "copy": {"type": "file", "path": "/home/x", "policy": "staged", "size_limit": "1Gi"},

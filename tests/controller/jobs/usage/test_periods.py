@@ -41,7 +41,7 @@ def brief(entries: list[UsagePeriod]) -> list[tuple[int, int, float, bool]]:
     return [(one.rank, one.period, one.seconds, one.final) for one in entries]
 
 
-def test_a_period_is_entered_when_it_is_over_and_once() -> None:
+def test_a_period_is_recorded_once_after_its_end() -> None:
     assert due([run(10.0)], 109.0) == ([], 110.0)
     entries, following = due([run(10.0)], 110.0)
     assert brief(entries) == [(0, 0, 100.0, False)]
@@ -49,37 +49,37 @@ def test_a_period_is_entered_when_it_is_over_and_once() -> None:
     assert due([run(10.0)], 111.0, {0: LastEntry(0, False)}) == ([], 210.0)
 
 
-def test_periods_in_which_nobody_looked_are_entered_as_they_were() -> None:
+def test_unobserved_periods_are_recorded_afterwards() -> None:
     entries, following = due([run(10.0)], 345.0)
     assert brief(entries) == [(0, 0, 100.0, False), (0, 1, 200.0, False), (0, 2, 300.0, False)]
     assert [one.until for one in entries] == [110.0, 210.0, 310.0]
     assert following == 410.0
 
 
-def test_the_end_is_entered_to_the_last_second_and_then_nothing() -> None:
+def test_usage_is_recorded_to_the_last_second_and_never_after() -> None:
     entries, following = due([run(10.0, 130.0)], 500.0, ended_at=140.0)
     assert brief(entries) == [(0, 0, 100.0, False), (0, 1, 120.0, True)]
     assert following is None
     assert due([run(10.0, 130.0)], 900.0, {0: LastEntry(1, True)}, ended_at=140.0) == ([], None)
 
 
-def test_what_runs_on_after_the_end_was_decided_is_counted_too() -> None:
+def test_run_time_after_the_decided_end_is_recorded() -> None:
     assert brief(due([run(10.0)], 50.0, ended_at=20.0)[0]) == []
     assert brief(due([run(10.0, 45.0)], 50.0, ended_at=20.0)[0]) == [(0, 0, 35.0, True)]
 
 
-def test_an_end_that_is_seen_late_corrects_what_was_entered() -> None:
+def test_a_late_observed_end_corrects_recorded_usage() -> None:
     # The full period was entered before the end of the program within it was observed.
     entries, _ = due([run(10.0, 109.0)], 120.0, {0: LastEntry(0, False)}, ended_at=115.0)
     assert brief(entries) == [(0, 1, 99.0, True)]
 
 
-def test_pods_of_one_rank_add_up_and_ranks_stand_alone() -> None:
+def test_usage_is_summed_per_rank() -> None:
     runs = [run(10.0, 50.0), run(60.0, 70.0), run(20.0, 25.0, rank=1)]
     assert brief(due(runs, 80.0, ended_at=75.0)[0]) == [(0, 0, 50.0, True), (1, 0, 5.0, True)]
 
 
-def test_what_never_ran_costs_nothing() -> None:
+def test_a_pod_that_never_ran_has_no_usage() -> None:
     assert due([run(None, 30.0)], 500.0, ended_at=40.0) == ([], None)
     assert due([run(10.0, 20.0, rank=-1)], 500.0, ended_at=40.0) == ([], None)
     assert used_seconds([run(50.0)], 40.0) == 0.0
@@ -89,7 +89,7 @@ def test_what_never_ran_costs_nothing() -> None:
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 500), st.integers(0, 700)), max_size=6),
     st.lists(st.integers(0, 3000), max_size=12).map(sorted),
 )
-def test_whenever_it_is_looked_at_no_period_is_missing_or_doubled(
+def test_no_period_is_missing_or_doubled_at_any_observation_time(
     spans: list[tuple[int, int, int]], looks: list[int]
 ) -> None:
     """Whenever it is computed, each rank has periods 0, 1, …, one final, with the exact sum."""

@@ -57,7 +57,7 @@ async def fill(store: Store, batch: BatchRecord, *states: str) -> None:
         await insert_jobs(transaction, [(one, {}) for one in jobs])
 
 
-async def test_of_two_who_make_a_batch_at_once_one_finds_the_others(
+async def test_of_two_concurrent_creations_of_a_batch_one_finds_the_other(
     store: Store, store_url: str
 ) -> None:
     async def make(by: Store) -> str:
@@ -80,7 +80,7 @@ async def test_of_two_who_make_a_batch_at_once_one_finds_the_others(
         assert len(await batch_items(transaction, "b1", after=-1, limit=9)) == 1
 
 
-async def test_items_are_kept_as_they_were_given_and_show_how_their_own_jobs_are(
+async def test_items_are_stored_as_given_and_show_the_state_of_their_jobs(
     store: Store,
 ) -> None:
     await fill(store, make_batch(), "RUNNING", "SUCCESS")
@@ -107,7 +107,7 @@ async def test_items_are_kept_as_they_were_given_and_show_how_their_own_jobs_are
         }
 
 
-async def test_jobs_that_were_there_before_become_a_batchs(store: Store) -> None:
+async def test_existing_jobs_are_assigned_to_a_batch(store: Store) -> None:
     async with store.write() as transaction:
         await insert_jobs(transaction, [(make_record(id=f"j{n}"), {}) for n in range(3)])
     async with store.write() as transaction:
@@ -121,7 +121,7 @@ async def test_jobs_that_were_there_before_become_a_batchs(store: Store) -> None
     ]  # fmt: skip
 
 
-async def test_a_page_goes_on_where_the_last_one_ended_also_among_equals(store: Store) -> None:
+async def test_pagination_is_stable_among_equal_keys(store: Store) -> None:
     async with store.write() as transaction:
         for number in range(7):
             project = "sun" if number % 2 else None

@@ -47,7 +47,7 @@ async def revision_of(store: Store) -> int:
         return (await read_store_metadata(transaction)).revision
 
 
-async def test_a_jobs_callers_are_those_that_name_it_and_have_not_ended(store: Store) -> None:
+async def test_callers_of_a_job_are_the_active_jobs_that_name_it(store: Store) -> None:
     await add(store, "db")
     await add(store, "a", db=[5432])
     await add(store, "b", db=[])
@@ -58,7 +58,7 @@ async def test_a_jobs_callers_are_those_that_name_it_and_have_not_ended(store: S
     assert await callers(store, "db") == []
 
 
-async def test_whoever_is_named_is_looked_at_when_that_begins_and_when_it_ends(
+async def test_named_jobs_are_enqueued_at_start_and_end_of_a_connection(
     store: Store,
 ) -> None:
     await add(store, "db")
@@ -75,7 +75,7 @@ async def test_whoever_is_named_is_looked_at_when_that_begins_and_when_it_ends(
     assert await revision_of(store) == before
 
 
-async def test_a_peer_is_found_with_the_address_of_its_service_alone(store: Store) -> None:
+async def test_a_peer_is_found_only_with_its_service_address(store: Store) -> None:
     await add(store, "db")
     await add(store, "over")
     await move(store, "over", outcome="FAILURE")
@@ -99,7 +99,7 @@ async def test_a_peer_is_found_with_the_address_of_its_service_alone(store: Stor
     assert set(found) == {"db", "over"}
 
 
-def test_a_basis_is_of_who_calls_from_where_and_for_what() -> None:
+def test_an_input_hash_covers_caller_namespace_and_ports() -> None:
     one, other = Caller("a", "x", ()), Caller("b", "x", (80,))
     assert basis_of([]) == NOBODY
     assert basis_of([one, other]) == basis_of([other, one])
@@ -109,7 +109,7 @@ def test_a_basis_is_of_who_calls_from_where_and_for_what() -> None:
     assert len(bases) == 5
 
 
-def test_a_companion_is_settled_by_its_owner_and_its_basis() -> None:
+def test_a_companion_is_current_by_owner_and_input_hash() -> None:
     def one(**fields: Any) -> CompanionRecord:
         values = {"kind": "Service", "namespace": "x", "name": "y", "uid": "u", "owner_uid": "v"}
         return CompanionRecord(**values | fields)

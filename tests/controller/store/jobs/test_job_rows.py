@@ -60,7 +60,7 @@ async def test_a_job_is_inserted_once(store: Store) -> None:
 
 
 @pytest.mark.needs("postgres")
-async def test_who_touches_all_that_wait_and_who_holds_one_do_not_wait_for_each_other(
+async def test_locking_all_waiting_jobs_and_locking_one_do_not_deadlock(
     postgres: Postgres,
 ) -> None:
     url = postgres.new_database()
@@ -91,7 +91,7 @@ async def test_a_record_shows_no_spec_and_no_secret() -> None:
     assert "canary" not in repr(make_record(spec={"x": "canary"}, sealed=b"canary"))
 
 
-async def test_every_transition_is_remembered_and_what_is_none_is_not(store: Store) -> None:
+async def test_only_real_transitions_are_recorded(store: Store) -> None:
     await insert(store, "j1")
     async with store.write() as transaction:
         record = await lock_job(transaction, "j1")
@@ -104,7 +104,7 @@ async def test_every_transition_is_remembered_and_what_is_none_is_not(store: Sto
     assert await transitions(store) == [("IN_QUEUE", "submitting"), ("RUNNING", None)]
 
 
-async def test_asking_to_end_a_job_twice_is_asking_once(store: Store) -> None:
+async def test_requesting_an_end_is_idempotent(store: Store) -> None:
     await insert(store, "j1")
     async with store.write() as transaction:
         record = (await find_jobs(transaction, ["j1"]))["j1"]
@@ -114,7 +114,7 @@ async def test_asking_to_end_a_job_twice_is_asking_once(store: Store) -> None:
     assert await transitions(store) == [("IN_QUEUE", "submitting"), ("CANCELING", "asked")]
 
 
-async def test_a_job_that_is_over_stays_as_it_is_when_asked_to_end(store: Store) -> None:
+async def test_an_ended_job_is_unchanged_by_a_requested_end(store: Store) -> None:
     await insert(store, "j1", state="FAILURE", reason="exit_code")
     async with store.write() as transaction:
         record = await find_job(transaction, "j1")
@@ -123,7 +123,7 @@ async def test_a_job_that_is_over_stays_as_it_is_when_asked_to_end(store: Store)
     assert (after.desired, after.state, after.reason) == ("ended", "FAILURE", "exit_code")
 
 
-async def test_a_job_whose_end_is_decided_ends_as_was_decided_whoever_asks(store: Store) -> None:
+async def test_a_decided_end_is_not_changed_by_a_request(store: Store) -> None:
     decided: dict[str, Any] = {
         "outcome": "FAILURE",
         "end_state": "FAILURE",
@@ -137,7 +137,7 @@ async def test_a_job_whose_end_is_decided_ends_as_was_decided_whoever_asks(store
     assert (after.desired, after.state, after.end_reason) == ("ended", "CANCELING", "exit_code")
 
 
-async def test_what_was_asked_for_since_is_found_by_revision(store: Store) -> None:
+async def test_requests_since_a_revision_are_found(store: Store) -> None:
     await insert(store, "a")
     async with store.read() as transaction:
         seen = (await read_store_metadata(transaction)).revision
@@ -152,7 +152,7 @@ async def test_what_was_asked_for_since_is_found_by_revision(store: Store) -> No
         assert await changed_jobs(transaction, after=latest) == ([], latest)
 
 
-async def test_only_jobs_that_have_long_been_over_are_forgotten(store: Store) -> None:
+async def test_only_jobs_ended_long_ago_are_deleted(store: Store) -> None:
     await insert(store, "old", state="SUCCESS", finished_at=10.0, uid="u-old", labels={"a": "b"})
     await insert(store, "new", state="SUCCESS", finished_at=100.0, uid="u-new")
     await insert(store, "runs", state="RUNNING", uid="u-runs")
@@ -168,7 +168,7 @@ async def test_only_jobs_that_have_long_been_over_are_forgotten(store: Store) ->
         assert labels == 0
 
 
-async def test_more_jobs_than_a_statement_may_name_are_found(store: Store) -> None:
+async def test_more_jobs_than_bound_parameters_are_found(store: Store) -> None:
     async with store.write() as transaction:
         await insert_job(transaction, make_record(), labels={})
     async with store.read() as transaction:

@@ -53,7 +53,7 @@ async def test_a_folder_is_cleaned_once_the_last_job_has_left_it(store: Store) -
         assert cleaning.cleaner == {"of": "two"}
 
 
-async def test_no_job_takes_hold_of_a_folder_that_is_being_cleaned(store: Store) -> None:
+async def test_no_job_acquires_a_folder_being_cleaned(store: Store) -> None:
     async with store.write() as transaction:
         await hold(transaction, "one")
         await record_missing_mount_points(transaction, "one", {0})
@@ -70,7 +70,7 @@ async def test_no_job_takes_hold_of_a_folder_that_is_being_cleaned(store: Store)
         assert await hold_again(transaction, "two"), "its next attempt has what it has"
 
 
-async def test_a_folder_that_a_job_has_again_is_left_to_that_job(store: Store) -> None:
+async def test_a_folder_in_use_again_is_not_cleaned(store: Store) -> None:
     async with store.write() as transaction:
         await hold(transaction, "one")
         await record_missing_mount_points(transaction, "one", {1})
@@ -83,7 +83,7 @@ async def test_a_folder_that_a_job_has_again_is_left_to_that_job(store: Store) -
         assert cleaning.names == ("b",), "what the first one made is not forgotten"
 
 
-async def test_a_sweep_leaves_more_than_one_cleaner_can_be_told(store: Store) -> None:
+async def test_a_sweep_leaves_folders_beyond_one_cleaners_capacity(store: Store) -> None:
     async with store.write() as transaction:
         for job_id in ("one", "two"):
             await insert_jobs(transaction, [(make_record(id=job_id), {})])
@@ -97,7 +97,7 @@ async def test_a_sweep_leaves_more_than_one_cleaner_can_be_told(store: Store) ->
         assert len(cleaning.names) == 1000
 
 
-async def test_of_a_job_that_mounts_nothing_there_nothing_is_known(store: Store) -> None:
+async def test_a_job_without_mount_points_has_no_record(store: Store) -> None:
     async with store.write() as transaction:
         await insert_jobs(transaction, [(make_record(id="plain"), {})])
         await record_missing_mount_points(transaction, "plain", {0})
@@ -105,7 +105,7 @@ async def test_of_a_job_that_mounts_nothing_there_nothing_is_known(store: Store)
         assert await places_to_clean(transaction, limit=9) == []
 
 
-async def test_jobs_in_the_cluster_that_hold_no_folder_are_known(store: Store) -> None:
+async def test_cluster_jobs_without_folder_are_recorded(store: Store) -> None:
     def record(job_id: str, **fields: Any) -> JobRecord:
         spec: dict[str, Any] = {"output": f"/home/{job_id}"}
         spec |= {"parameters": {"in": {"type": "directory", "path": "/home/in"}}}

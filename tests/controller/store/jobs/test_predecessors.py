@@ -27,7 +27,7 @@ async def end(transaction: Transaction, job_id: str, state: str, reason: str) ->
     return sorted(await settle_followers(transaction, job_id, state=state, reason=reason))
 
 
-async def test_an_end_is_kept_with_those_that_wait_for_it(store: Store) -> None:
+async def test_an_end_is_stored_with_its_followers(store: Store) -> None:
     async with store.write() as transaction:
         for job_id, after in (("a", ()), ("b", ("a",)), ("c", ("a", "b"))):
             await add(transaction, job_id, *after)
@@ -44,7 +44,7 @@ async def test_an_end_is_kept_with_those_that_wait_for_it(store: Store) -> None:
     assert (found[0].goes_on, found[0].ended_well, found[1].goes_on) == (False, False, True)
 
 
-async def test_of_a_job_that_was_over_before_the_end_is_known_at_once(store: Store) -> None:
+async def test_the_end_of_an_already_ended_predecessor_is_known_at_once(store: Store) -> None:
     async with store.write() as transaction:
         await add(transaction, "a", state="SUCCESS")
         await add(transaction, "b", "a")

@@ -29,7 +29,7 @@ async def _jobs(store: Store) -> None:
             await insert_job(transaction, make_record(id=job_id), labels={})
 
 
-async def test_hooks_are_those_of_one_attempt(store: Store) -> None:
+async def test_hooks_are_recorded_per_attempt(store: Store) -> None:
     async with store.write() as transaction:
         for plugins in (["task"], ["task", "proxy"]):
             await record_hooks(transaction, "j1", 1, hook="start", plugins=plugins, now=1.0)
@@ -48,7 +48,7 @@ async def test_an_attempt_is_recorded_once(store: Store) -> None:
     assert (attempt.attempt, attempt.uid, attempt.submitted_at) == (1, "u", 1.0)
 
 
-async def test_due_jobs_come_longest_due_first_and_at_most_so_many(store: Store) -> None:
+async def test_due_jobs_are_returned_oldest_first_up_to_a_limit(store: Store) -> None:
     async with store.write() as transaction:
         await set_due(transaction, "j1", "a", at=20.0)
         await set_due(transaction, "j2", "a", at=10.0)
@@ -62,7 +62,7 @@ async def test_due_jobs_come_longest_due_first_and_at_most_so_many(store: Store)
         assert await due_jobs(transaction, now=99.0, limit=9) == {}
 
 
-async def test_a_companion_is_known_before_it_is_made_and_until_it_is_gone(store: Store) -> None:
+async def test_a_companion_is_recorded_from_intent_to_removal(store: Store) -> None:
     wanted = [("Secret", "jobs", "s"), ("NetworkPolicy", "jobs", "p")]
     made = CompanionRecord(kind="Secret", namespace="jobs", name="s", uid="u", owner_uid=None)
     async with store.write() as transaction:

@@ -33,7 +33,7 @@ async def release(store: Store, job: str, now: float) -> None:
         await release_links(transaction, job, now=now)
 
 
-async def test_a_link_is_one_jobs_at_a_time_also_of_one_owner(store: Store) -> None:
+async def test_a_link_belongs_to_one_job_at_a_time(store: Store) -> None:
     await add(store, "j1")
     await take(store, "first", owner="ada", job="j1")
     asked = await why_not(store, "other", "first", owner="ada", job="j2", now=5.0)
@@ -41,7 +41,7 @@ async def test_a_link_is_one_jobs_at_a_time_also_of_one_owner(store: Store) -> N
     assert await why_not(store, "first", owner="ada", job="j1", now=5.0) == {}
 
 
-async def test_a_released_link_is_its_owners_at_once_and_anothers_after_thirty_days(
+async def test_a_released_link_is_reserved_for_its_owner_for_thirty_days(
     store: Store,
 ) -> None:
     await add(store, "j1")
@@ -54,7 +54,7 @@ async def test_a_released_link_is_its_owners_at_once_and_anothers_after_thirty_d
     assert await why_not(store, "first", owner="bob", job="j2", now=almost + 1) == {}
 
 
-async def test_the_thirty_days_begin_anew_with_every_job(store: Store) -> None:
+async def test_the_reservation_restarts_with_every_job(store: Store) -> None:
     await add(store, "j1")
     await add(store, "j2")
     await take(store, "first", owner="ada", job="j1")
@@ -65,7 +65,7 @@ async def test_the_thirty_days_begin_anew_with_every_job(store: Store) -> None:
     assert await why_not(store, "first", owner="bob", job="j3", now=later + 1) != {}
 
 
-async def test_a_job_that_ended_without_releasing_its_link_does_not_keep_it(store: Store) -> None:
+async def test_an_ended_job_does_not_keep_an_unreleased_link(store: Store) -> None:
     await add(store, "j1")
     await take(store, "first", owner="ada", job="j1")
     async with store.write() as transaction:
@@ -78,7 +78,7 @@ async def test_a_job_that_ended_without_releasing_its_link_does_not_keep_it(stor
     assert await why_not(store, "first", owner="bob", job="j2", now=after) == {}
 
 
-async def test_what_anybody_may_have_is_forgotten_and_nothing_else(store: Store) -> None:
+async def test_only_unreserved_links_are_deleted(store: Store) -> None:
     await add(store, "j1")
     await take(store, "held", owner="ada", job="j1")
     await take(store, "old", owner="ada", job="gone")
@@ -92,7 +92,7 @@ async def test_what_anybody_may_have_is_forgotten_and_nothing_else(store: Store)
     assert await why_not(store, "held", owner="bob", job="j2", now=1e9) != {}
 
 
-async def test_the_link_of_a_job_whose_record_is_gone_is_released(store: Store) -> None:
+async def test_the_link_of_a_deleted_job_is_released(store: Store) -> None:
     await take(store, "lost", owner="ada", job="forgotten")
     async with store.write() as transaction:
         await forget_links(transaction, now=100.0)

@@ -28,7 +28,7 @@ KEY = "0" * 32
 SEGMENT = Segment(name=f"{KEY}/1-0", text=3, raw=30, lines=1, at=7 * 10**18, count=2)
 
 
-async def test_a_log_is_one_whoever_opens_it_and_goes_with_its_job(store: Store) -> None:
+async def test_a_log_is_unique_and_deleted_with_its_job(store: Store) -> None:
     async with store.write() as transaction:
         await insert_job(transaction, make_record(), labels={})
         first = await raise_term(transaction)

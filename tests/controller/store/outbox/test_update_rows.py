@@ -17,7 +17,7 @@ from controller.store.outbox.update_rows import Forgotten, last_update, updates_
 from tests.controller.samples import forget_jobs, make_record
 
 
-async def test_updates_come_in_order_and_from_where_one_was(store: Store) -> None:
+async def test_updates_are_read_in_order_from_a_position(store: Store) -> None:
     async with store.write() as transaction:
         await insert_job(transaction, make_record(), labels={})
         record = await update_job(transaction, make_record(), now=2.0, state="RUNNING", reason=None)
@@ -34,7 +34,7 @@ async def test_updates_come_in_order_and_from_where_one_was(store: Store) -> Non
         assert await updates_of(transaction, "j1") == every
 
 
-async def test_who_has_read_a_number_misses_nothing_that_is_committed_later(store: Store) -> None:
+async def test_no_update_is_committed_below_a_read_position(store: Store) -> None:
     """Each writer pauses between taking its number and committing."""
     async with store.write() as transaction:
         for number in range(6):
@@ -70,7 +70,7 @@ async def test_who_has_read_a_number_misses_nothing_that_is_committed_later(stor
     assert read == list(range(7, 37))
 
 
-async def test_whoever_is_behind_what_was_forgotten_is_told(store: Store) -> None:
+async def test_a_reader_behind_deleted_updates_is_notified(store: Store) -> None:
     async with store.write() as transaction:
         await insert_job(transaction, make_record(), labels={})
         over = await update_job(
@@ -86,7 +86,7 @@ async def test_whoever_is_behind_what_was_forgotten_is_told(store: Store) -> Non
         assert [one.job_id for one in await updates_after(transaction, 2, limit=9)] == ["j2"]
 
 
-async def test_what_all_write_at_once_ends(store: Store) -> None:
+async def test_concurrent_writes_of_updates_complete(store: Store) -> None:
     """All transactions take locks in one order, so none waits for ever."""
     async with store.write() as transaction:
         term = await raise_term(transaction)

@@ -41,7 +41,7 @@ async def write(store: Store, ages: Sequence[float]) -> None:
     ],
     ids=["all", "taken", "untaken", "at-once", "a-young-one", "young", "empty"],
 )
-async def test_what_was_taken_and_is_old_goes_without_a_gap(
+async def test_acknowledged_old_entries_are_deleted_without_gap(
     store: Store, ages: list[float], acknowledged: int, limit: int, gone: int
 ) -> None:
     await write(store, ages)

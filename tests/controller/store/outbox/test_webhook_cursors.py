@@ -15,7 +15,7 @@ from controller.store.outbox.update_rows import (
 from tests.controller.samples import make_record
 
 
-async def test_a_receiver_goes_on_where_it_was(store: Store) -> None:
+async def test_a_receiver_continues_at_its_cursor(store: Store) -> None:
     async with store.write() as transaction:
         await insert_job(transaction, make_record(), labels={})
         await ensure_cursors(transaction, ["one"])
@@ -30,7 +30,7 @@ async def test_a_receiver_goes_on_where_it_was(store: Store) -> None:
         assert await read_cursor(transaction, "two") == WebhookCursor(2, 0, {})
 
 
-async def test_what_comes_next_is_found_by_its_job_and_its_number(store: Store) -> None:
+async def test_the_next_update_is_found_by_job_and_number(store: Store) -> None:
     async with store.write() as transaction:
         first, second = make_record(), make_record(id="j2")
         for record in (first, second):

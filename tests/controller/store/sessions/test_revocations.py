@@ -18,7 +18,7 @@ def make(member: str = "jti:t1", at: float = 1000.0) -> StoredRevocation:
     return StoredRevocation(member=member, at=at, sid="a" * 26, jti="t1")
 
 
-async def test_of_a_revocation_that_is_there_the_later_time_counts(store: Store) -> None:
+async def test_of_two_revocation_times_the_later_is_kept(store: Store) -> None:
     async with store.write() as transaction:
         for at in (1000.0, 2000.0, 1500.0):
             await add_revocation(transaction, make(at=at))
@@ -26,7 +26,7 @@ async def test_of_a_revocation_that_is_there_the_later_time_counts(store: Store)
     assert found == [make(at=2000.0)]
 
 
-async def test_it_matters_as_long_as_a_grant_could_outlive_it(store: Store) -> None:
+async def test_a_revocation_is_kept_for_the_longest_grant(store: Store) -> None:
     async with store.write() as transaction:
         await add_revocation(transaction, make())
         end = 1000.0 + REVOCATION_KEPT_SECONDS
@@ -38,7 +38,7 @@ async def test_it_matters_as_long_as_a_grant_could_outlive_it(store: Store) -> N
         assert not await active_revocations(transaction, now=end - 1)
 
 
-async def test_what_came_since_is_found_also_when_it_only_became_later(store: Store) -> None:
+async def test_revocations_extended_since_a_position_are_found(store: Store) -> None:
     async with store.write() as transaction:
         await add_revocation(transaction, make())
         seen = (await read_store_metadata(transaction)).revision
@@ -49,7 +49,7 @@ async def test_what_came_since_is_found_also_when_it_only_became_later(store: St
     assert [one.member for one in found] == ["jti:t1", "jti:t2"]
 
 
-async def test_by_a_clock_that_is_ahead_of_the_stores_a_revocation_has_its_time(
+async def test_a_revocation_by_a_fast_clock_keeps_its_time(
     store: Store,
 ) -> None:
     ahead = time.time() + 600

@@ -64,7 +64,7 @@ NO_PROGRAM = 'exec: "nope": executable file not found in $PATH'
         ("something of next year", "refused"),
     ],
 )  # fmt: skip
-def test_why_a_pod_is_not_made(text: str, cause: str) -> None:
+def test_reasons_for_a_missing_pod_are_recognised(text: str, cause: str) -> None:
     assert cause_of_refusal(text) == cause
 
 
@@ -87,7 +87,9 @@ def test_why_a_pod_is_not_made(text: str, cause: str) -> None:
          "unbound_claim", []),
     ],
 )  # fmt: skip
-def test_why_no_node_takes_a_pod(text: str, cause: str, resources: list[str]) -> None:
+def test_reasons_for_an_unschedulable_pod_are_recognised(
+    text: str, cause: str, resources: list[str]
+) -> None:
     assert cause_of_scheduling(text) == cause
     assert resources_in(text) == resources
 
@@ -101,7 +103,7 @@ def test_why_no_node_takes_a_pod(text: str, cause: str, resources: list[str]) ->
         ("something of next year", "queued"),
     ],
 )
-def test_why_a_group_is_not_let_in(text: str, cause: str) -> None:
+def test_reasons_for_an_unadmitted_group_are_recognised(text: str, cause: str) -> None:
     assert cause_of_queue(text) == cause
 
 
@@ -115,7 +117,7 @@ def test_why_a_group_is_not_let_in(text: str, cause: str) -> None:
         ("timed out waiting for the condition", "otherwise"),
     ],
 )  # fmt: skip
-def test_what_a_container_lacks(text: str, cause: str) -> None:
+def test_missing_container_requirements_are_recognised(text: str, cause: str) -> None:
     assert cause_of_missing(text, "otherwise") == cause
 
 
@@ -136,7 +138,7 @@ def test_what_a_container_lacks(text: str, cause: str) -> None:
         ("unexpected status code 401 Unauthorized", "unexpected status code 401 Unauthorized"),
     ],
 )  # fmt: skip
-def test_what_a_registry_says_is_told_once(text: str, said: str) -> None:
+def test_a_registry_error_is_reported_once(text: str, said: str) -> None:
     assert image_error(text) == said
 
 
@@ -148,5 +150,5 @@ def test_what_a_registry_says_is_told_once(text: str, said: str) -> None:
         ("something else", "something else"),
     ],
 )
-def test_why_a_program_is_not_started(text: str, said: str) -> None:
+def test_reasons_for_an_unstarted_container_are_recognised(text: str, said: str) -> None:
     assert start_error(text) == said

@@ -33,7 +33,7 @@ TASKS: dict[str, Any] = {"tasks": [{"name": "master"}, {"name": "worker", "resou
         ("spec.task[9].template: Required value", ""),
     ],
 )  # fmt: skip
-def test_a_webhooks_words_lead_to_what_of_the_job_is_wrong(message: str, path: str) -> None:
+def test_a_webhook_message_is_mapped_to_a_job_path(message: str, path: str) -> None:
     (problem,) = problems_with(make_job(**TASKS), findings_of(WEBHOOK + message, {}))
     assert problem.path == path
     assert "webhook" not in problem.message
@@ -172,12 +172,12 @@ RECORDED: list[tuple[str, list[tuple[str, str]]]] = [
 
 
 @pytest.mark.parametrize(("said", "problems"), RECORDED)
-def test_a_denial_keeps_its_words(said: str, problems: list[tuple[str, str]]) -> None:
+def test_a_denial_keeps_its_message(said: str, problems: list[tuple[str, str]]) -> None:
     found = problems_with(make_job(**TASKS), findings_of(WEBHOOK + said, {}))
     assert [(one.path, one.message) for one in found] == problems
 
 
-def test_gos_field_of_the_only_task_is_the_jobs() -> None:
+def test_a_go_field_of_the_only_task_maps_to_the_job() -> None:
     said = "json: cannot unmarshal string into Go struct field TaskSpec.spec.tasks.replicas of type"
     (problem,) = problems_with(make_job(), findings_of(f"{WEBHOOK}{said} int32", {}))
     assert problem.path == "replicas"
@@ -204,18 +204,18 @@ def test_gos_field_of_the_only_task_is_the_jobs() -> None:
          "Request entity too large: limit is 3145728"),
     ],
 )  # fmt: skip
-def test_only_volcanos_words_are_taken_for_places(message: str, path: str, text: str) -> None:
+def test_only_volcano_messages_are_parsed_for_paths(message: str, path: str, text: str) -> None:
     (problem,) = problems_with(make_job(**TASKS), findings_of(message, {}))
     assert (problem.path, problem.message) == (path, text)
 
 
 @pytest.mark.parametrize("causes", [5, "x", [5], [{}], {"field": "spec"}, None])
-def test_details_of_another_shape_say_nothing(causes: Any) -> None:
+def test_details_of_another_shape_are_ignored(causes: Any) -> None:
     assert findings_of("no", {"causes": causes}) == [("", "no")]
 
 
 @given(st.text(max_size=300), st.sampled_from(["", WEBHOOK, 'admission webhook "x" denied: ']))
-def test_every_refusal_says_something(text: str, prefix: str) -> None:
+def test_every_refusal_has_a_message(text: str, prefix: str) -> None:
     found = findings_of(prefix + text, {})
     assert prefix + text == "" or all(said for _, said in found)
     assert found
@@ -237,7 +237,7 @@ def test_a_long_refusal_is_read_quickly() -> None:
             assert time.process_time() - began < 5, piece
 
 
-def test_each_problem_of_volcanos_webhook_is_told_by_itself() -> None:
+def test_each_problem_of_volcanos_webhook_is_reported_separately() -> None:
     # Volcano joins its messages like this: each ends in a semicolon, some begin with a space.
     said = (
         "duplicated task name worker; job 'minAvailable' should not be greater than total replicas "
@@ -261,14 +261,14 @@ def test_each_problem_of_volcanos_webhook_is_told_by_itself() -> None:
          'field "spec.networkTopology"', "topology.network", "does not know"),
     ],
 )  # fmt: skip
-def test_who_says_it_is_left_out(message: str, path: str, text: str) -> None:
+def test_the_webhook_name_is_omitted(message: str, path: str, text: str) -> None:
     (problem,) = problems_with(make_job(id="event", **TASKS), findings_of(message, {}))
     assert problem.path == path
     assert text in problem.message
     assert "j-event" not in problem.message
 
 
-def test_every_field_that_a_server_names_is_told() -> None:
+def test_every_field_named_by_the_server_is_reported() -> None:
     details = {
         "causes": [
             {"field": "spec.tasks[1].replicas", "message": "must be greater", "reason": "X"},
@@ -308,12 +308,12 @@ def test_every_field_that_a_server_names_is_told() -> None:
         ("spec.tasks", "tasks"),
     ],
 )  # fmt: skip
-def test_a_path_of_the_volcano_job_leads_to_the_jobs(path: str, origin: str) -> None:
+def test_a_path_of_the_volcano_job_maps_to_the_job(path: str, origin: str) -> None:
     (problem,) = problems_with(make_job(**TASKS), [(path, "is wrong")])
     assert problem.path == origin
 
 
-def test_what_nothing_of_the_job_is_behind_says_where_it_is() -> None:
+def test_an_unmapped_path_is_reported_as_is() -> None:
     (problem,) = problems_with(make_job(), [("metadata.annotations", "too large")])
     assert (problem.path, problem.message) == ("", "too large")
     (problem,) = problems_with(make_job(), [("spec.other", "is wrong")])

@@ -44,7 +44,7 @@ def job(*, init: dict[str, str] | None = None, select: Any = None, **asked: str)
          "no node has all that a pod of job asks for: 8 cpu, 64Gi memory", None),
     ],
 )  # fmt: skip
-def test_a_pod_is_measured_against_empty_nodes(
+def test_a_pod_is_compared_with_empty_nodes(
     asked: dict[str, Any], nodes: list[NodeRoom], text: str | None, resources: list[str] | None
 ) -> None:
     found = why_no_node(asked, nodes)
@@ -59,13 +59,13 @@ def test_a_pod_is_measured_against_empty_nodes(
     assert found.details.get("resources") == resources
 
 
-def test_nodes_that_take_no_pods_do_not_count() -> None:
+def test_unschedulable_nodes_are_not_counted() -> None:
     assert read_node({"spec": {"unschedulable": True}}) is None
     not_ready = {"conditions": [{"type": "Ready", "status": "Unknown"}]}
     assert read_node({"status": not_ready}) is None
     assert read_node({"metadata": None, "spec": None, "status": None}) == NodeRoom({}, {})
 
 
-def test_what_cannot_be_read_asks_for_nothing() -> None:
+def test_unreadable_requests_count_as_none() -> None:
     assert why_no_node({}, []) is None
     assert why_no_node(job(cpu="many"), [node()]) is None

@@ -65,7 +65,7 @@ def created(message: str) -> str:
         ("something else", "something else"),
     ],
 )  # fmt: skip
-def test_what_the_server_refuses_of_pods_is_told_in_its_words(message: str, said: str) -> None:
+def test_a_refused_pod_is_reported_with_the_servers_message(message: str, said: str) -> None:
     assert explain_refused([event(message)]) == Explanation("forbidden", said)
 
 
@@ -77,7 +77,7 @@ def test_what_the_server_refuses_of_pods_is_told_in_its_words(message: str, said
         ("PodGroupError", "Failed to create PodGroup, err: "),
     ],
 )
-def test_what_is_refused_of_other_objects_that_volcano_makes_is_told_likewise(
+def test_a_refused_object_of_volcano_is_reported_with_the_servers_message(
     reason: str, led_by: str
 ) -> None:
     # Volcano's plugin svc creates a Service per job, which the owner's quota may refuse.
@@ -100,7 +100,7 @@ def test_what_is_refused_of_other_objects_that_volcano_makes_is_told_likewise(
                "status is `Closed`. ", "PodGroupError"), None, "queue_closed"),
     ],
 )  # fmt: skip
-def test_a_denial_has_its_cause_though_the_message_leaves_the_webhook_out(
+def test_a_denial_without_webhook_name_has_its_cause(
     told: dict[str, Any], message: str | None, cause: str
 ) -> None:
     found = explain_refused([told])
@@ -111,7 +111,7 @@ def test_a_denial_has_its_cause_though_the_message_leaves_the_webhook_out(
 
 
 @pytest.mark.parametrize("reason", ["PluginError", "PVCError", "PodGroupError"])
-def test_what_comes_before_a_group_was_made_where_the_group_is_there(reason: str) -> None:
+def test_a_pod_group_that_exists_rules_out_earlier_reasons(reason: str) -> None:
     # The event of a failed try stays for an hour, whatever the next try has created.
     old = event("failed calling webhook", reason, lastTimestamp="2026-11-22T12:00:00Z")
     pods = event(created(QUOTA), lastTimestamp="2026-11-22T10:00:00Z")
@@ -119,7 +119,7 @@ def test_what_comes_before_a_group_was_made_where_the_group_is_there(reason: str
     assert explain_refused([old, pods], has_group=True) == explain_refused([pods])
 
 
-def test_what_was_refused_before_a_job_was_started_over_holds_it_no_more() -> None:
+def test_a_refusal_from_before_a_restart_is_ignored() -> None:
     ten, eleven = (datetime(2026, 11, 22, hour, tzinfo=UTC).timestamp() for hour in (10, 11))
     refused = event(created(QUOTA), lastTimestamp="2026-11-22T10:00:00Z")
     assert explain_refused([refused], since=ten + 0.9) == explain_refused([refused])
@@ -127,7 +127,7 @@ def test_what_was_refused_before_a_job_was_started_over_holds_it_no_more() -> No
     assert explain_refused([refused], has_group=True, since=eleven) is None
 
 
-def test_the_last_event_counts() -> None:
+def test_the_latest_event_is_used() -> None:
     events = [
         event("old", lastTimestamp="2026-11-22T10:00:00Z"),
         event("new", eventTime="2026-11-22T11:00:00.000000Z"),
@@ -159,7 +159,7 @@ def test_the_last_event_counts() -> None:
         (None, [], None),
     ],
 )  # fmt: skip
-def test_why_a_group_is_not_placed(
+def test_reasons_for_an_unscheduled_group_are_recognised(
     status: dict[str, Any] | None, events: list[str], found: tuple[str, str] | None
 ) -> None:
     told = [event(text, "Unschedulable", type="Normal") for text in events]
@@ -168,13 +168,13 @@ def test_why_a_group_is_not_placed(
 
 
 @given(st.text(max_size=300))
-def test_whatever_an_event_says_is_told_in_bounds(text: str) -> None:
+def test_any_event_message_is_truncated(text: str) -> None:
     found = explain_refused([event(text + "x" * LONGEST)])
     assert found is not None
     assert 0 < len(found.message) <= LONGEST
 
 
-def test_a_pod_that_no_node_takes_says_so() -> None:
+def test_an_unschedulable_pod_is_reported() -> None:
     said = "0/4 nodes are unavailable: 4 node(s) didn't match Pod's node affinity/selector."
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     status = {"phase": "Pending", "conditions": [condition | {"message": said}]}
@@ -186,5 +186,5 @@ def test_a_pod_that_no_node_takes_says_so() -> None:
     assert read_pod({"metadata": {}, "status": scheduled}).unscheduled == ""
 
 
-def test_a_group_is_called_as_volcano_does() -> None:
+def test_a_pod_group_is_named_as_by_volcano() -> None:
     assert group_name("j-a", "123") == "j-a-123"

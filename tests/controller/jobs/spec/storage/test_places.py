@@ -68,7 +68,7 @@ OTHER = job_of("j2", "/home/x", user="bob-scratch")
 
 
 @pytest.mark.parametrize(("first", "second"), [(BOB, OTHER), (OTHER, BOB)])
-async def test_of_two_names_that_fit_one_claim_the_first_has_it(
+async def test_of_two_owners_with_one_claim_name_the_first_keeps_it(
     store: Store, first: dict[str, Any], second: dict[str, Any]
 ) -> None:
     assert [one.result for one in await submit(store, first)] == ["created"]
@@ -79,12 +79,12 @@ async def test_of_two_names_that_fit_one_claim_the_first_has_it(
     assert [one.result for one in await submit(store, {**first, "id": "j9"})] == ["created"]
 
 
-async def test_of_two_in_one_call_the_first_has_it(store: Store) -> None:
+async def test_of_two_owners_in_one_call_the_first_keeps_the_claim_name(store: Store) -> None:
     results = await submit(store, BOB, OTHER, mode="best_effort")
     assert [one.result for one in results] == ["created", "rejected"]
 
 
-async def test_a_job_that_is_not_accepted_takes_no_place(store: Store) -> None:
+async def test_a_refused_job_reserves_no_folder(store: Store) -> None:
     twice = {**BOB, "links": ["12345"]}
     assert [one.result for one in await submit(store, twice)] == ["rejected"]
     refused = await submit(store, BOB, {**OTHER, "links": ["12345"]})
@@ -92,13 +92,13 @@ async def test_a_job_that_is_not_accepted_takes_no_place(store: Store) -> None:
     assert [one.result for one in await submit(store, OTHER)] == ["created"]
 
 
-async def test_a_user_and_a_project_of_one_name_are_two(store: Store) -> None:
+async def test_a_user_and_a_project_of_one_name_have_separate_folders(store: Store) -> None:
     assert (await submit(store, job_of("j1", "/home", user="sun")))[0].accepted
     refused = await submit(store, job_of("j2", "/team", user="ada", project="sun"))
     assert refused[0].result == "rejected"
 
 
-async def test_folders_within_a_folder_of_somebody_elses_are_refused(store: Store) -> None:
+async def test_folders_within_another_owners_folder_are_refused(store: Store) -> None:
     assert (await submit(store, job_of("j1", "/all", user="ada", project="sun")))[0].accepted
     assert (await submit(store, job_of("j2", "/mine", user="ada")))[0].accepted
     assert (await submit(store, job_of("j3", "/mine", user="ADA")))[0].accepted
@@ -109,7 +109,7 @@ async def test_folders_within_a_folder_of_somebody_elses_are_refused(store: Stor
     ].accepted
 
 
-async def test_the_jobs_of_an_older_store_keep_their_places(store: Store) -> None:
+async def test_jobs_of_an_older_store_keep_their_folders(store: Store) -> None:
     async with store.write() as transaction:
         for at, job in ((2.0, OTHER), (1.0, BOB)):
             spec = {**make_record().spec, **job}
@@ -122,7 +122,7 @@ async def test_the_jobs_of_an_older_store_keep_their_places(store: Store) -> Non
     assert (await submit(store, {**BOB, "id": "j4"}))[0].accepted
 
 
-def test_an_owner_is_not_called_as_a_folder_of_another_volume() -> None:
+def test_an_owner_name_cannot_equal_a_folder_of_another_volume() -> None:
     volumes = parse_volumes("home=c/{user}, team=c/projects/all/{project}, x=c/sets")
     for user in ("projects", "sets"):
         with pytest.raises(ValueError, match="folder of another volume"):
@@ -131,7 +131,7 @@ def test_an_owner_is_not_called_as_a_folder_of_another_volume() -> None:
     assert find_place(parse_path("/x/a"), Owner(user="ada"), volumes).holder == ()
 
 
-def test_text_after_a_name_is_warned_about() -> None:
+def test_text_after_a_placeholder_is_warned_about() -> None:
     assert loose_patterns(parse_volumes(RAW)) == ["scratch"]
     environment = Environment({"FUMAROLE_CONTROLLER_VOLUMES": RAW})
     read_settings(environment)

@@ -27,7 +27,7 @@ RAW = "home=home-{user}, sets=datasets/public:ro, team=cephfs/projects/{project}
         ),
     ],
 )
-def test_a_path_is_a_place_in_its_owners_claim(path: str, place: ClaimPath) -> None:
+def test_a_path_is_resolved_in_its_owners_claim(path: str, place: ClaimPath) -> None:
     assert find_place(parse_path(path), ADA, parse_volumes(RAW)) == place
 
 
@@ -44,7 +44,7 @@ def test_a_path_is_a_place_in_its_owners_claim(path: str, place: ClaimPath) -> N
         ("/team/x", Owner(user="ada", project=".")),
     ],
 )
-def test_an_owner_whose_name_would_lead_elsewhere_has_no_place(path: str, owner: Owner) -> None:
+def test_an_owner_name_that_escapes_the_volume_is_refused(path: str, owner: Owner) -> None:
     with pytest.raises(ValueError, match=r"volume|owner|path"):
         find_place(parse_path(path), owner, parse_volumes(RAW))
 
@@ -54,17 +54,17 @@ def test_an_owner_whose_name_would_lead_elsewhere_has_no_place(path: str, owner:
     ["home", "home=", "=x", "a=x,a=y", "a=X", "a=x/{team}", "a=x/../y", "a=x//y", "a b=x",
      "a={user}{project}", "a=x/{user}-{project}"],
 )  # fmt: skip
-def test_a_mistake_in_the_list_is_told(raw: str) -> None:
+def test_an_error_in_the_volume_list_is_reported(raw: str) -> None:
     with pytest.raises(ValueError, match=r".+: .+"):
         parse_volumes(raw)
 
 
-def test_every_mistake_is_told() -> None:
+def test_every_error_is_reported() -> None:
     with pytest.raises(ValueError, match=r"(?s)a=X.*b=Y"):
         parse_volumes("a=X,b=Y")
 
 
-def test_a_volume_that_is_not_there_is_told_with_those_that_are() -> None:
+def test_an_unknown_volume_is_reported_with_the_known_ones() -> None:
     with pytest.raises(ValueError, match=r"no volume nope; there are: a, b$"):
         find_place(parse_path("/nope/x"), ADA, parse_volumes("b=one,a=two"))
     with pytest.raises(ValueError, match=r"there are: none$"):
