@@ -17,85 +17,23 @@ from typing import Any, Final
 import asyncpg
 import msgspec
 import sqlalchemy as sa
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import Insert as PostgreSQLInsert
+from sqlalchemy.dialects.postgresql import insert as postgresql_insert
+from sqlalchemy.dialects.sqlite import Insert as SQLiteInsert
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from controller.kube.loop_turn import LoopTurn
-from controller.store import postgresql as postgresql_url
+from controller.store import postgresql, tables
 from controller.store import sqlite as sqlite_driver
-from controller.store import tables
 from controller.store.errors import LeadershipLost, StoreFull, StoreUnavailable, TableIsBusy
 from controller.store.migrations import migrate
-
-# Transient SQLSTATE classes: connection, a password that is being changed, resources, operator
-# intervention, system error, internal error (PostgreSQL's documentation, appendix "Error Codes").
-_RESOURCES: Final = "53"
-_PASSING_CLASSES: Final = ("08", "28", _RESOURCES, "57", "58", "XX")
-# Transient SQLSTATEs: serialization failure, deadlock, lock not available, a database that is being
-# restored, a transaction that the server's limits have ended, read-only (a standby).
-_LOCK_NOT_AVAILABLE: Final = "55P03"
-_READ_ONLY: Final = "25006"
-_PASSING_STATES: Final = frozenset(
-    {"40001", "40P01", _LOCK_NOT_AVAILABLE, "3D000", "25P03", "25P04", _READ_ONLY}
-)
 
 Transaction = AsyncConnection
 Json = Mapping[str, Any]
 
-# By the kernel's defaults, a peer that disappeared keeps its locks for hours.
-_NOTICE_DEAD_PEERS: Final[Json] = {
-    "tcp_keepalives_idle": "30",
-    "tcp_keepalives_interval": "10",
-    "tcp_keepalives_count": "3",
-}
-# A process that is suspended within a transaction keeps its locks. The lock on leadership must not
-# block another leader. A transaction contains nothing but queries, so these limits are ample.
-_POSTGRESQL: Final[Json] = {
-    "timeout": 10,
-    "command_timeout": 30,
-    "server_settings": {
-        "idle_in_transaction_session_timeout": "5000",
-        "lock_timeout": "10000",
-        # Instead of the server's default.
-        "statement_timeout": "30000",
-        "application_name": "fumarole",
-        **_NOTICE_DEAD_PEERS,
-    },
-}
-# A pooler gives the session to others between two transactions, and accepts no session settings.
-_FOR_POOLERS: Final[Json] = {
-    "statement_cache_size": 0,
-    "server_settings": {"application_name": "fumarole"},
-}
-
-_LIMITS: Final[Json] = {
-    name: value
-    for name, value in _POSTGRESQL["server_settings"].items()
-    if name.endswith("_timeout")
-}
-
 _TERM: Final = sa.select(tables.leadership.c.term)
-# Every transaction of a leader holds this advisory lock shared; raising the term takes it
-# exclusively, so that no write of an earlier leader can follow it. It is not a row lock: shared
-# holders do not wait for each other, nor for the leader's heartbeat. A leader only tries to take
-# it: the lock is refused as soon as somebody waits to raise the term, so that a busy leader cannot
-# delay its successor.
-_FENCE: Final = (0x66756D61, 1)  # any two numbers that nothing else uses in this database
-_HOLD_FENCE: Final = sa.select(sa.func.pg_try_advisory_xact_lock_shared(*_FENCE))
-_CLOSE_FENCE: Final = sa.select(sa.func.pg_advisory_xact_lock(*_FENCE))
-# A leader that loses its connection between parsing and executing a statement does not count as
-# idle, so that no timeout ends its transaction. This is longer than the limit for idle ones.
-_WAIT_FOR_FENCE: Final = sa.text("SET LOCAL lock_timeout = '7s'")
-# ``objsubid`` is 2 for locks of two numbers (PostgreSQL's documentation, "pg_locks").
-_END_HOLDERS: Final = sa.text(
-    "SELECT pg_terminate_backend(pid) FROM pg_locks"
-    " WHERE locktype = 'advisory' AND granted AND pid <> pg_backend_pid()"
-    # Terminating another role's backend would fail, and this transaction with it.
-    " AND pid IN (SELECT pid FROM pg_stat_activity WHERE usename = current_user)"
-    " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
-    " AND classid = :one AND objid = :other AND objsubid = 2"
-).bindparams(one=_FENCE[0], other=_FENCE[1])
 # A lock that only a writable server grants, and that nobody waits for. SQLite grants its write lock
 # even if the disk is full, so there a row is written.
 _TOUCH: Final = sa.update(tables.leadership).values(term=tables.leadership.c.term)
@@ -122,20 +60,6 @@ _TELL: Final = sa.select(
     sa.func.pg_notify(UPDATES_CHANNEL, sa.bindparam("writer", type_=sa.String))
 )
 
-_MIGRATION_LOCK: Final = 0x66756D61  # any number that nothing else uses in this database
-# Changing a table of millions of rows may take minutes, while other processes wait.
-_FOR_MIGRATIONS: Final[Json] = {
-    "timeout": 10,
-    "command_timeout": None,
-    "server_settings": {"application_name": "fumarole", **_NOTICE_DEAD_PEERS},
-}
-_WITHOUT_LIMITS: Final[Json] = {
-    "idle_in_transaction_session_timeout": "0",
-    "lock_timeout": "0",
-    "statement_timeout": "0",
-}
-# Whoever waits for a table lock blocks everybody behind it: wait briefly, and try several times.
-_WAIT_SHORTLY: Final = sa.text("SET LOCAL lock_timeout = '5s'")
 MIGRATION_TRIES: Final = 20
 MIGRATION_PAUSE_SECONDS: Final = 3.0
 
@@ -153,7 +77,7 @@ class Store:
         self._url = url
         self._engine = _make_engine(url)
         self._sqlite = self._engine.dialect.name == "sqlite"
-        self._pooled = not self._sqlite and postgresql_url.is_pooled(sa.make_url(url))
+        self._pooled = not self._sqlite and postgresql.is_pooled(sa.make_url(url))
         self.name = secrets.token_hex(8)
         """Distinguishes this process' writes from those of others."""
         self._wrote_at: float | None = None
@@ -187,7 +111,7 @@ class Store:
             async with self.write() as transaction:
                 await transaction.run_sync(migrate)
             return
-        engine = _make_engine(self._url, limits=_FOR_MIGRATIONS)
+        engine = _make_engine(self._url, limits=postgresql.FOR_MIGRATIONS)
         try:
             for left in reversed(range(MIGRATION_TRIES)):
                 try:
@@ -203,13 +127,13 @@ class Store:
     async def _migrate(self, engine: AsyncEngine) -> None:
         with _translated():
             async with engine.begin() as connection:
-                await connection.execute(_local(_WITHOUT_LIMITS))
-                await connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_MIGRATION_LOCK)))
-                await connection.execute(_WAIT_SHORTLY)
+                await connection.execute(postgresql.set_locally(postgresql.WITHOUT_LIMITS))
+                await connection.execute(postgresql.LOCK_MIGRATION)
+                await connection.execute(postgresql.WAIT_BRIEFLY)
                 try:
                     await connection.run_sync(migrate)
                 except DBAPIError as error:
-                    if not _waited_in_vain(error):
+                    if not postgresql.waited_in_vain(error):
                         raise
                     raise TableIsBusy("a table that the migration changes is in use") from None
 
@@ -256,7 +180,7 @@ class Store:
                 )
                 async with connection.begin():
                     if self._pooled:
-                        await connection.execute(_local(_LIMITS))
+                        await connection.execute(postgresql.set_locally(postgresql.LIMITS))
                     yield connection
         self._wrote_at = time.monotonic()
         if updates:
@@ -311,7 +235,7 @@ class Store:
             StoreUnavailable: If the database does not respond; nothing was written.
         """
         async with self.write() as transaction:
-            if not self._sqlite and not await transaction.scalar(_HOLD_FENCE):
+            if not self._sqlite and not await transaction.scalar(postgresql.HOLD_FENCE):
                 raise StoreUnavailable("another controller is becoming the leader")
             current = await transaction.scalar(_TERM)
             if current != term:
@@ -350,34 +274,6 @@ class Store:
             yield
 
 
-async def close_fence(transaction: Transaction) -> None:
-    """Wait for the leader's open transactions, and let none begin until this one ends.
-
-    Transactions that do not end in time are terminated; nothing of them is committed.
-    """
-    if transaction.dialect.name != "postgresql":
-        return
-    try:
-        async with transaction.begin_nested():
-            await transaction.execute(_WAIT_FOR_FENCE)
-            await transaction.execute(_CLOSE_FENCE)
-    except DBAPIError as error:
-        if not _waited_in_vain(error):
-            raise
-        log.warning("terminating the previous leader's transactions: they did not end in time")
-        await transaction.execute(_END_HOLDERS)
-        await transaction.execute(_CLOSE_FENCE)
-
-
-def _local(settings: Json) -> sa.Select[Any]:
-    """Return the statement that applies *settings* until the transaction ends."""
-    return sa.select(*(sa.func.set_config(name, value, True) for name, value in settings.items()))
-
-
-def _waited_in_vain(error: DBAPIError) -> bool:
-    return getattr(error.orig, "sqlstate", None) == _LOCK_NOT_AVAILABLE
-
-
 def writer_of(transaction: Transaction) -> str:
     """Return the name of the store that opened this writing transaction."""
     sync = transaction.sync_connection
@@ -411,32 +307,27 @@ def _translated() -> Iterator[None]:
 
 
 def _is_full(cause: object) -> bool:
-    state = getattr(cause, "sqlstate", None) or ""
     full = getattr(cause, "sqlite_errorcode", None) == sqlite3.SQLITE_FULL
-    return full or state.startswith(_RESOURCES)
+    return full or postgresql.is_full(cause)
 
 
 def _is_worth_another_try(error: DBAPIError) -> bool:
     if isinstance(error, OperationalError) or error.connection_invalidated:
         return True
-    # A certificate file that the URL names or implies does not exist (yet).
-    if error.orig and isinstance(error.orig.__cause__, asyncpg.ClientConfigurationError):
-        return True
-    # asyncpg's errors are not mapped to DBAPI classes, but they have a SQLSTATE.
-    state = getattr(error.orig, "sqlstate", None) or ""
-    return state.startswith(_PASSING_CLASSES) or state in _PASSING_STATES
+    # asyncpg's errors are not mapped to DBAPI classes.
+    return postgresql.is_passing(error.orig)
 
 
-def _make_engine(url: str, *, limits: Json = _POSTGRESQL) -> AsyncEngine:
+def _make_engine(url: str, *, limits: Json = postgresql.CONNECT_ARGUMENTS) -> AsyncEngine:
     parsed = sa.make_url(url)
     if parsed.drivername == "sqlite":
         parsed = parsed.set(drivername=sqlite_driver.DRIVER)
     arguments: dict[str, Any] = {}
     options: dict[str, Any] = {}
-    if parsed.get_backend_name() in postgresql_url.SCHEMES:
-        pooled = postgresql_url.is_pooled(parsed)
-        parsed, arguments = postgresql_url.for_driver(parsed)
-        arguments |= {**limits, **_FOR_POOLERS} if pooled else limits
+    if parsed.get_backend_name() in postgresql.SCHEMES:
+        pooled = postgresql.is_pooled(parsed)
+        parsed, arguments = postgresql.for_driver(parsed)
+        arguments |= {**limits, **postgresql.FOR_POOLERS} if pooled else limits
         # Instead of the server's default: writes are protected by locks.
         options["isolation_level"] = "READ COMMITTED"
     # Parameters hold specs and sealed secrets: they must not appear in logs or errors.
@@ -450,14 +341,8 @@ def _make_engine(url: str, *, limits: Json = _POSTGRESQL) -> AsyncEngine:
     if parsed.get_backend_name() == "sqlite":
         sqlite_driver.begin_explicitly(engine)
     else:
-        sa.event.listen(engine.sync_engine, "handle_error", _leave_standby)
+        sa.event.listen(engine.sync_engine, "handle_error", postgresql.leave_standby)
     return engine
-
-
-def _leave_standby(context: sa.ExceptionContext) -> None:
-    """Drop all connections if one leads to a standby: new ones may reach the primary."""
-    if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
-        context.is_disconnect = True
 
 
 def _read_json(text: str) -> Any:
@@ -506,5 +391,5 @@ def _insert_or_change(dialect: str, table: sa.Table, names: tuple[str, ...]) -> 
     return new.on_conflict_do_update(index_elements=keys, set_=changed)
 
 
-def _insert(dialect: str, table: sa.Table) -> sqlite.Insert | postgresql.Insert:
-    return (sqlite.insert if dialect == "sqlite" else postgresql.insert)(table)
+def _insert(dialect: str, table: sa.Table) -> SQLiteInsert | PostgreSQLInsert:
+    return (sqlite_insert if dialect == "sqlite" else postgresql_insert)(table)

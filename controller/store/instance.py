@@ -20,10 +20,10 @@ from controller.store import tables
 from controller.store.database import (
     REVISION_CHANNEL,
     Transaction,
-    close_fence,
     insert_if_absent,
     writer_of,
 )
+from controller.store.postgresql import close_fence
 from controller.volcano.preflight import Capabilities
 
 _ONLY: Final = 1

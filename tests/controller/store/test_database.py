@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from controller.store import database, tables
+from controller.store import database, postgresql, tables
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import (
@@ -121,9 +121,9 @@ async def test_a_leader_suspended_in_a_transaction_does_not_block_its_successor(
 ) -> None:
     # Either the server ends the idle transaction, or the next leader ends the one with the fence.
     if within_a_statement:
-        monkeypatch.setattr(database, "_WAIT_FOR_FENCE", sa.text("SET LOCAL lock_timeout = '1s'"))
+        monkeypatch.setattr(postgresql, "_WAIT_FOR_FENCE", sa.text("SET LOCAL lock_timeout = '1s'"))
     else:
-        settings: Any = database._POSTGRESQL["server_settings"]
+        settings: Any = postgresql.CONNECT_ARGUMENTS["server_settings"]
         monkeypatch.setitem(settings, "idle_in_transaction_session_timeout", "1500")
     url = postgres.new_database()
     stopped, other = Store(url), Store(url)
@@ -206,7 +206,7 @@ async def test_writers_of_a_busy_leader_do_not_starve_others(postgres: Postgres)
 async def test_a_migration_may_take_longer_than_a_query(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    limits = dict(database._POSTGRESQL) | {"command_timeout": 0.3}
+    limits = dict(postgresql.CONNECT_ARGUMENTS) | {"command_timeout": 0.3}
     monkeypatch.setattr(database._make_engine, "__kwdefaults__", {"limits": limits})
 
     def slow(connection: sa.Connection) -> None:
