@@ -17,7 +17,7 @@ from gateway.relay.context import Context
 from gateway.relay.ending.lingering import Lingering
 from gateway.relay.meters import Traffic
 from gateway.relay.transports import pause_reading, reset, resume_reading
-from gateway.relay.turns import FULL_READ, Turns
+from gateway.relay.turns import FULL_READ, Backlog, Turns
 
 _FIRST_CONTROL: Final = 0x8
 """Lower opcodes are those of data frames (RFC 6455, section 5.2); a read usually starts with a
@@ -66,8 +66,10 @@ class Tunnel(asyncio.Protocol):
     app_full: bool = False
     """Whether that side's write buffer is above its high-water mark: then the other side is not
     read."""
-    backlog: bytes = b""
-    """Bytes from the app with more frames than one turn can follow."""
+    unsent: Backlog | None = None
+    """The rest of a full read from the browser, until it was written: the browser is not read."""
+    backlog: Backlog | None = None
+    """The rest of a read from the app with more frames than one turn can follow."""
     is_probed: bool = False
     """Whether keep-alive is enabled towards the app: most tunnels that were just opened soon
     close."""
@@ -133,7 +135,8 @@ class Tunnel(asyncio.Protocol):
         if turns.crowded:
             turns.count_read(self)
         size = len(data)
-        if size >= FULL_READ:  # its content is not parsed, so a smaller read takes little time
+        if size >= FULL_READ or self.unsent is not None:
+            # The content is not parsed, so that a smaller read takes little time.
             turns.run(self, data)
         elif not self.phase:
             # The same as receive(), without the call: most messages are small.
@@ -145,21 +148,45 @@ class Tunnel(asyncio.Protocol):
             self.app.write(data)
 
     def receive(self, data: bytes) -> None:
-        """Relay *data* to the app, or discard it once the tunnel ends."""
-        if not self.phase:
-            self.traffic.up += len(data)
-            self.activity.up += len(data)
-            if data[0] & 0x0F < _FIRST_CONTROL:
-                self.activity.input = True
-            self.app.write(data)
+        """Relay *data*, a full read, to the app in several turns; discard it once the tunnel ends.
+
+        A loop may read once more after a pause.
+        """
+        if self.phase:
+            return
+        if self.unsent is not None:
+            self.unsent.add(data)
+            return
+        if data[0] & 0x0F < _FIRST_CONTROL:
+            self.activity.input = True
+        self.unsent = Backlog(data)
+        pause_reading(self.browser)
+        self._send_unsent()
+
+    def _send_unsent(self) -> None:
+        """Write a portion of what the browser has sent, and read again after the last one."""
+        if self.phase or self.unsent is None:
+            return
+        portion = self.unsent.portion()
+        self._write_to_app(portion)
+        if self.unsent.advance(len(portion)):
+            self.turns.defer(self._send_unsent)
+        else:
+            self.unsent = None
+            self.resume_turn()
+
+    def _write_to_app(self, data: bytes) -> None:
+        self.traffic.up += len(data)
+        self.activity.up += len(data)
+        self.app.write(data)
 
     def yield_turn(self) -> None:
         """Stop reading from the browser for a turn."""
         pause_reading(self.browser)
 
     def resume_turn(self) -> None:
-        """Read from the browser again, unless the app's write buffer is full."""
-        if not self.app_full:
+        """Read from the browser again, unless the app's write buffer is full or bytes wait."""
+        if not self.app_full and self.unsent is None:
             resume_reading(self.browser)
 
     def eof_received(self) -> bool:
@@ -180,7 +207,7 @@ class Tunnel(asyncio.Protocol):
     def resume_writing(self) -> None:
         """Read from the app again."""
         self.browser_full = False
-        if self.phase <= _FINISHING and not self.backlog:
+        if self.phase <= _FINISHING and self.backlog is None:
             resume_reading(self.app)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -195,19 +222,27 @@ class Tunnel(asyncio.Protocol):
 
     def app_data_received(self, data: bytes) -> None:
         """Relay *data* to the browser, as far as that is still allowed."""
-        if self.backlog:
-            self.backlog += data
-        elif not self.phase:
-            followed = self.tracker.feed(data)
-            self.traffic.down += followed
-            self.activity.down += followed
-            if followed == len(data):
-                self.browser.write(data)
-            else:
-                self.browser.write(data[:followed])
-                self._follow_later(data[followed:])
+        if self.backlog is not None:
+            self.backlog.add(data)
         elif self.phase is _FINISHING:
             self._finish(data)
+        elif not self.phase:
+            followed = self._follow(data)
+            if followed < len(data):
+                self.backlog = Backlog(data, followed)
+                pause_reading(self.app)
+                self.turns.defer(self._follow_on)
+
+    def _follow(self, data: bytes) -> int:
+        """Write to the browser as many of *data*'s frames as one turn can follow."""
+        followed = self.tracker.feed(data)
+        self._write_to_browser(data if followed == len(data) else data[:followed])
+        return followed
+
+    def _write_to_browser(self, data: bytes) -> None:
+        self.traffic.down += len(data)
+        self.activity.down += len(data)
+        self.browser.write(data)
 
     def app_closed(self) -> None:
         """Close the downstream side after what was written; within a frame it is reset."""
@@ -216,11 +251,9 @@ class Tunnel(asyncio.Protocol):
             self.reset()
         elif self.phase is _OPEN:
             self.phase = _CLOSING
-            while self.backlog:
-                backlog, self.backlog = self.backlog, b""
-                self.traffic.down += len(backlog)
-                self.activity.down += len(backlog)
-                self.browser.write(backlog)
+            backlog, self.backlog, self.unsent = self.backlog, None, None
+            if backlog is not None:
+                self._write_to_browser(backlog.rest())
             self.context.closer.close(self.browser)
 
     def set_app_full(self, full: bool) -> None:
@@ -236,18 +269,22 @@ class Tunnel(asyncio.Protocol):
             closer.hangups.watch(self.browser, self._hung_up)
         else:
             closer.rely_on_loop(self.browser, self._hung_up)
-            resume_reading(self.browser)
-
-    def _follow_later(self, backlog: bytes) -> None:
-        self.backlog = backlog
-        pause_reading(self.app)
-        self.turns.defer(self._follow_on)
+            self.resume_turn()
 
     def _follow_on(self) -> None:
-        backlog, self.backlog = self.backlog, b""
-        if backlog and self.phase <= _FINISHING:
-            self.app_data_received(backlog)
-        if not self.backlog and not self.browser_full and self.phase <= _FINISHING:
+        """Pass on a portion of what the app has sent, and read again after the last one."""
+        backlog = self.backlog
+        if backlog is None or self.phase > _FINISHING:
+            return
+        if self.phase is _FINISHING:
+            self.backlog = None
+            self._finish(backlog.rest())
+        elif backlog.advance(self._follow(backlog.portion())):
+            self.turns.defer(self._follow_on)
+            return
+        else:
+            self.backlog = None
+        if not self.browser_full and self.phase <= _FINISHING:
             resume_reading(self.app)
 
     # Ending
@@ -261,11 +298,14 @@ class Tunnel(asyncio.Protocol):
     def _browser_left(self) -> None:
         """Close the upstream side; what was written to it has two seconds to be sent."""
         phase, self.phase = self.phase, max(self.phase, _CLOSING)
+        unsent, self.unsent = self.unsent, None
         self._cancel_timers()
         if phase is _FINISHING:
             # The tunnel is ending: bytes waiting for the app are dropped.
             self.app.abort()
         elif phase is _OPEN:
+            if unsent is not None:
+                self._write_to_app(unsent.rest())
             self.context.closer.close_within(self.app, self.context.parts.limits.linger_seconds)
 
     def _app_stalled(self) -> None:
@@ -290,6 +330,7 @@ class Tunnel(asyncio.Protocol):
             return
         self.context.meters.ends[ending.close_code] += 1
         self.ending = ending
+        self.unsent = None
         self.context.closer.hangups.forget(self.browser)
         resume_reading(self.browser)
         if self.tracker.at_boundary:
@@ -298,8 +339,7 @@ class Tunnel(asyncio.Protocol):
         self.phase = _FINISHING
         self._set_timer(self.context.parts.limits.frame_seconds)
         self._check_length()
-        if self.backlog:
-            self._follow_on()
+        self._follow_on()
 
     def _finish(self, data: bytes) -> None:
         taken = self.tracker.feed_to_boundary(data)
@@ -398,7 +438,7 @@ class TunnelUpstream(asyncio.Protocol):
     def resume_turn(self) -> None:
         """Read from the app again, unless the browser's write buffer is full or a backlog waits."""
         tunnel = self.tunnel
-        if tunnel.phase <= _FINISHING and not tunnel.browser_full and not tunnel.backlog:
+        if tunnel.phase <= _FINISHING and not tunnel.browser_full and tunnel.backlog is None:
             resume_reading(tunnel.app)
 
     def eof_received(self) -> bool:

@@ -37,6 +37,8 @@ SMALL_READ: Final = 3000
 FULL_READ: Final = 250_000
 """From here on the loop would read again at once: uvloop's buffer has 256,000 bytes. A smaller read
 was all the data, except with TLS."""
+PORTION_BYTES: Final = 1 << 16
+"""What one turn takes of a :class:`Backlog`."""
 SHARE_SECONDS: Final = 0.00025
 """For successive reads of one connection in one turn before others go first; and for the deferred
 work of all connections together. A GET takes some tenths of a millisecond."""
@@ -61,6 +63,34 @@ class Reader(Protocol):
 
     def resume_turn(self) -> None:
         """Read again, unless something else prevents it."""
+
+
+class Backlog:
+    """Received bytes that are passed on in order over several turns."""
+
+    __slots__ = ("_at", "_data")
+
+    def __init__(self, data: bytes, at: int = 0) -> None:
+        self._data = data
+        self._at = at
+
+    def add(self, data: bytes) -> None:
+        """Append *data*."""
+        self._data = self.rest() + data
+        self._at = 0
+
+    def portion(self) -> bytes:
+        """Return the next bytes, as many as one turn may write."""
+        return self._data[self._at : self._at + PORTION_BYTES]
+
+    def advance(self, size: int) -> bool:
+        """Drop the next *size* bytes, which were passed on; return whether others are left."""
+        self._at += size
+        return self._at < len(self._data)
+
+    def rest(self) -> bytes:
+        """Return all bytes that are left."""
+        return self._data[self._at :]
 
 
 class Turns:

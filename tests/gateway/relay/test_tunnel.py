@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from gateway.core.access.access_right import ActivityCounter
 from gateway.core.limits.values import Limits
 from gateway.relay.tunnel import Tunnel
+from gateway.relay.turns import FULL_READ, PORTION_BYTES, Backlog
 from tests.gateway.relay.ending.test_slow_peers import fill
 from tests.gateway.relay.harness import (
     ACCEPT,
@@ -194,6 +196,53 @@ async def test_empty_frames_are_spread_over_short_turns() -> None:
         assert close_of(await browser.rest())[0] == 4401
 
 
+async def test_a_full_read_of_a_browser_is_written_in_portions_and_in_order() -> None:
+    async with rig() as r:
+        browser, app = await r.tunnel()
+        (tunnel,) = r.live.members()
+        assert isinstance(tunnel, Tunnel)
+        tunnel.activity = ActivityCounter()
+        sent = random.Random(7).randbytes(FULL_READ + 1000)
+        tunnel.data_received(sent)
+        # A loop may read once more after a pause.
+        tunnel.data_received(b"next")
+        written = [tunnel.traffic.up]
+        assert not tunnel.browser.is_reading()
+        while tunnel.unsent is not None:
+            await asyncio.sleep(0)
+            written.append(tunnel.traffic.up)
+        steps = [after - before for before, after in itertools.pairwise(written)]
+        assert written[0] == max(steps) == PORTION_BYTES
+        assert written[-1] == tunnel.activity.up == len(sent) + 4
+        assert tunnel.browser.is_reading()
+        browser.send(b"last")
+        assert await app.exactly(len(sent) + 8) == sent + b"nextlast"
+
+
+async def test_a_browser_that_leaves_has_its_last_full_read_sent() -> None:
+    async with rig() as r:
+        browser, app = await r.tunnel()
+        (tunnel,) = r.live.members()
+        assert isinstance(tunnel, Tunnel)
+        tunnel.data_received(bytes(FULL_READ))
+        assert tunnel.unsent is not None
+        tunnel.eof_received()
+        assert await app.rest() == bytes(FULL_READ)
+        browser.close()
+
+
+async def test_a_full_read_is_not_sent_on_after_a_revocation() -> None:
+    async with rig() as r:
+        browser, app = await r.tunnel()
+        (tunnel,) = r.live.members()
+        assert isinstance(tunnel, Tunnel)
+        tunnel.data_received(bytes(FULL_READ))
+        r.world.revoke(sid=SID)
+        assert close_of(await browser.rest())[0] == 4401
+        browser.close()
+        assert len(await app.rest()) <= PORTION_BYTES
+
+
 @pytest.mark.parametrize(
     "pieces",
     [
@@ -269,7 +318,7 @@ async def test_frames_buffered_when_the_app_closes_count_as_activity() -> None:
         (tunnel,) = r.live.members()
         assert isinstance(tunnel, Tunnel)
         tunnel.activity = ActivityCounter()
-        tunnel.backlog = frame(b"waits")
+        tunnel.backlog = Backlog(frame(b"waits"))
         tunnel.app_closed()
         assert tunnel.activity.down == len(frame(b"waits"))
         assert await browser.rest() == frame(b"waits")
