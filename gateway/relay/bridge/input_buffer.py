@@ -1,8 +1,9 @@
 """Received bytes of one peer of a bridge, parsed in portions of one turn.
 
 A read of 256 KB may hold 40,000 frames, and a frame may hold a hundred thousand RFB messages. Both
-are parsed a bounded number at a time, for :data:`WORK_SECONDS` in a turn of the loop. The rest is
-buffered here, and the peer is not read meanwhile.
+are parsed a bounded number at a time, for :data:`WORK_SECONDS` in a turn of the loop. A step gets
+at most :data:`PORTION_BYTES`, so that it neither copies nor writes much. The rest is buffered here,
+and the peer is not read meanwhile.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from time import perf_counter
 from typing import Final, Protocol
 
-from gateway.relay.turns import Turns
+from gateway.relay.turns import PORTION_BYTES, Turns
 
 WORK_SECONDS: Final = 0.0002
 """In one turn, plus the time of one step. Another connection waits for it once for a request and
@@ -65,7 +66,7 @@ class InputBuffer:
     def _go_through(self, data: bytes) -> None:
         consumer, until, at = self.consumer, self.clock() + WORK_SECONDS, 0
         while at < len(data) or consumer.has_more:
-            at += consumer.step(data[at:] if at else data)
+            at += consumer.step(data[at : at + PORTION_BYTES])
             if self.clock() >= until:
                 break
         self._pending = data[at:]
