@@ -6,7 +6,8 @@ soon as a response arrives, and the attacker's own computing does not delay them
 
 Each attacker of the tests runs alone, after a quiet time. Measured are
 
-- the longest turn of the loop that a connection took, by the gateway's own histogram;
+- the longest turn of the loop that a connection took, in the gateway's own processor time
+  (:mod:`benchmarks.timed_gateway`);
 - how much of the gateway's core the attacker used;
 - the response times of the honest sessions.
 
@@ -25,7 +26,7 @@ import os
 import re
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -43,6 +44,7 @@ SETTLE_SECONDS: Final = 1.0
 """Pause between attackers, so that the traces of one do not count for the next."""
 SESSIONS: Final = 8
 PAUSE_SECONDS: Final = 0.02
+PROGRAM: Final = "benchmarks.timed_gateway"
 DEFAULTS: Final = {
     "HEAD_SECONDS": "10",
     "APP_HEAD_SECONDS": "300",
@@ -141,18 +143,24 @@ def yield_processor() -> None:
 
 
 async def measure_all(
-    folder: Path, *, rounds: int, seconds: float, begun: Callable[[], None] = lambda: None
+    folder: Path,
+    *,
+    rounds: int,
+    seconds: float,
+    names: Iterable[str] = tuple(ATTACKERS),
+    begun: Callable[[], None] = lambda: None,
 ) -> list[Cost]:
-    """Return the cost of each attacker; call *begun* once all other programs run."""
-    found: dict[str, list[Cost]] = {name: [] for name in ATTACKERS}
+    """Return the cost of each attacker of *names*; call *begun* once all other programs run."""
+    attackers = {name: ATTACKERS[name] for name in names}
+    found: dict[str, list[Cost]] = {name: [] for name in attackers}
     with off_the_proxies_core():
         async with (
-            running_ground(folder, DEFAULTS, core=cores()[0]) as ground,
+            running_ground(folder, DEFAULTS, core=cores()[0], program=PROGRAM) as ground,
             ground.honest(SESSIONS, pause=PAUSE_SECONDS) as others,
         ):
             begun()
             for _ in range(rounds):
-                for name, attack in ATTACKERS.items():
+                for name, attack in attackers.items():
                     found[name].append(await measure(ground, others, name, attack, seconds))
     return [median_of(costs) for costs in found.values()]
 
@@ -170,11 +178,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="benchmarks.attackers", description=__doc__)
     parser.add_argument("--rounds", type=int, default=ROUNDS)
     parser.add_argument("--seconds", type=float, default=SECONDS)
+    parser.add_argument(
+        "--attacker",
+        action="append",
+        choices=tuple(ATTACKERS),
+        metavar="NAME",
+        help="only this one; may be given several times",
+    )
     chosen = parser.parse_args()
     logging.getLogger("asyncio").setLevel(logging.ERROR)
     with tempfile.TemporaryDirectory(prefix="fumarole-attackers-") as folder:
         measuring = measure_all(
-            Path(folder), rounds=chosen.rounds, seconds=chosen.seconds, begun=yield_processor
+            Path(folder),
+            rounds=chosen.rounds,
+            seconds=chosen.seconds,
+            names=chosen.attacker or tuple(ATTACKERS),
+            begun=yield_processor,
         )
         costs = asyncio.run(measuring)
     print(to_json(costs))

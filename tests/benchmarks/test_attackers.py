@@ -9,7 +9,6 @@ import pytest
 
 from benchmarks import attackers
 from benchmarks.attackers import Cost, longest_turn, measure_all, median_of, to_json
-from tests.pressure.attackers import ATTACKERS
 
 
 def histogram(**counts: float) -> dict[str, float]:
@@ -46,12 +45,15 @@ async def test_a_round_is_measured_on_a_real_gateway(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = "4-byte RFB messages, view only"
-    monkeypatch.setattr(attackers, "ATTACKERS", {one: ATTACKERS[one]})
     monkeypatch.setattr(attackers, "SETTLE_SECONDS", 0.1)
     monkeypatch.setattr(attackers, "QUIET_SECONDS", 0.3)
     begun = list[str]()
     found = await measure_all(
-        tmp_path, rounds=1, seconds=0.5, begun=lambda: begun.append("once all others run")
+        tmp_path,
+        rounds=1,
+        seconds=0.5,
+        names=[one],
+        begun=lambda: begun.append("once all others run"),
     )
     assert begun == ["once all others run"]
     assert [(each.attacker, each.wrong) for each in found] == [(one, 0)]

@@ -409,8 +409,12 @@ async def running_ground(
     tls: bool = False,
     cable: bool = False,
     core: int | None = None,
+    program: str = "gateway",
 ) -> AsyncIterator[Ground]:
-    """Run a gateway in *folder* with short *deadlines* and further *settings*, alone on *core*."""
+    """Run a gateway in *folder* with short *deadlines* and further *settings*, alone on *core*.
+
+    *program* is the module that runs it.
+    """
     networks = {"UPSTREAM_NETWORKS": "127.0.0.0/8,10.99.0.0/24"}
     more = networks | dict(deadlines) | dict(settings or {})
     if tls:
@@ -426,6 +430,7 @@ async def running_ground(
         def make_process(folder: Path, settings: Mapping[str, str]) -> Process:
             context = make_context() if tls else None
             made.append(WiredProcess(folder, settings, place=place, context=context))
+            made[0].command[-1] = program
             if core is not None:
                 made[0].command = ["taskset", "-c", str(core), *made[0].command]
             return made[0]
