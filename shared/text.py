@@ -12,6 +12,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
+from datetime import UTC
+from email.utils import parsedate_to_datetime
 from typing import Final
 
 MOST: Final = 2**63 - 1
@@ -30,6 +32,8 @@ _CUT: Final = "…"
 _SHORTEST_SECRET: Final = 4
 """Shorter secrets are part of too many words to be hidden."""
 
+_MOST_SECONDS: Final = 10**9
+"""A ``Retry-After`` beyond this is malformed."""
 _LONGEST: Final = len(str(MOST))
 _DECIMAL: Final = re.compile(r"[0-9]+(\.[0-9]*)?([eE][-+]?[0-9]{1,3})?|\.[0-9]+")
 
@@ -82,3 +86,27 @@ def decimal_number(raw: str) -> float | None:
         return None
     number = float(raw)
     return number if math.isfinite(number) else None
+
+
+def retry_after(raw: str, *, now: float) -> float | None:
+    """Return the seconds of a ``Retry-After`` field (RFC 9110, section 10.2.3).
+
+    The field is a number of seconds or a date; proxies and load balancers send both.
+
+    Args:
+        raw: The field's value.
+        now: Unix seconds, which a date is compared with.
+
+    Returns:
+        0 or more; None if the field is malformed.
+    """
+    raw = raw.strip()
+    seconds = whole_number(raw, most=_MOST_SECONDS)
+    if seconds is not None:
+        return float(seconds)
+    try:
+        at = parsedate_to_datetime(raw)
+        at = at if at.tzinfo else at.replace(tzinfo=UTC)
+        return max(0.0, at.timestamp() - now)
+    except (ValueError, OverflowError):
+        return None

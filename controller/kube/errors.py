@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from shared.text import plain_text, whole_number
+from shared.text import plain_text
 
 LONGEST_ASKED_SECONDS: Final = 120.0
 """The longest ``Retry-After`` that is obeyed: jobs must not wait for hours."""
@@ -106,7 +106,9 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
 }
 
 
-def error_from(status: int, body: Mapping[str, Any], retry_after: str | None = None) -> KubeError:
+def error_from(
+    status: int, body: Mapping[str, Any], retry_after_seconds: float | None = None
+) -> KubeError:
     """Return the error for a response with this HTTP status and this body, a Status."""
     reason = str(body.get("reason") or "")
     kind = _BY_STATUS.get(status, Unavailable if status >= 500 else KubeError)
@@ -122,13 +124,13 @@ def error_from(status: int, body: Mapping[str, Any], retry_after: str | None = N
         status=status,
         reason=reason,
         details=details if isinstance(details, Mapping) else None,
-        retry_after_seconds=_seconds(retry_after, details),
+        retry_after_seconds=_asked(retry_after_seconds, details),
     )
 
 
-def _seconds(header: str | None, details: object) -> float | None:
-    if header is not None and (seconds := whole_number(header)) is not None:
-        return min(float(seconds), LONGEST_ASKED_SECONDS)
+def _asked(header: float | None, details: object) -> float | None:
+    if header is not None:
+        return min(header, LONGEST_ASKED_SECONDS)
     seconds = details.get("retryAfterSeconds") if isinstance(details, Mapping) else None
     return (
         min(float(seconds), LONGEST_ASKED_SECONDS)

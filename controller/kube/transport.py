@@ -31,6 +31,7 @@ from controller.kube.library import (
     read_environment_once,
     tls_of,
 )
+from shared.text import retry_after
 from shared.tls import accept_plain_authorities
 
 CALL_SECONDS: Final = 30.0
@@ -271,10 +272,10 @@ class Transport:
             try:
                 return await self.once(request)
             except (Throttled, Unavailable) as error:
-                retry_after = error.retry_after_seconds or 0.0
-                if not error.status or retry_after > LONGEST_PAUSE_SECONDS:
+                asked = error.retry_after_seconds or 0.0
+                if not error.status or asked > LONGEST_PAUSE_SECONDS:
                     raise
-                await asyncio.sleep(max(retry_after, pause))
+                await asyncio.sleep(max(asked, pause))
         return await self.once(request)
 
     async def once(self, request: Request) -> Object:
@@ -359,6 +360,7 @@ class Transport:
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> KubeError:
+    pause = retry_after(response.headers.get("Retry-After", ""), now=time.time())
     with _translated():
         text = await response.read()
     body: Object = {}
@@ -370,7 +372,7 @@ async def _refusal(response: aiohttp.ClientResponse) -> KubeError:
         elif response.status in ABOUT_OBJECTS:
             said = f"a proxy before the API server responded with {response.status}"
             return Unavailable(said, status=response.status)
-    return error_from(response.status, body, response.headers.get("Retry-After"))
+    return error_from(response.status, body, pause)
 
 
 @contextmanager

@@ -14,8 +14,6 @@ import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, Literal
 
 import aiohttp
@@ -25,7 +23,7 @@ from controller.site.webhook_receivers import Receiver
 from controller.webhooks.deliveries import AT_ONCE
 from shared.networks import NOT_THE_WORLD, Bounds
 from shared.settings import networks
-from shared.text import whole_number
+from shared.text import retry_after
 from shared.tls import make_client_tls
 from shared.version import VERSION
 
@@ -38,7 +36,6 @@ MOST_DRAINED_BYTES: Final = 64 * 1024
 IDLE_SECONDS: Final = 3.0
 """Shorter than servers keep idle connections, so that they do not close one that is in use."""
 MOST_ADDRESSES: Final = 8
-_MOST_SECONDS: Final = 10**9
 _EVERYWHERE: Final = networks("0.0.0.0/0,::/0")
 _HEADERS: Final = {
     "Content-Type": "application/json",
@@ -147,7 +144,7 @@ class Sender:
             outcome = "redirected"
         elif status == 410:
             outcome = "gone"
-        after = read_retry_after(response.headers.get("Retry-After", ""), now=self._clock())
+        after = retry_after(response.headers.get("Retry-After", ""), now=self._clock()) or 0.0
         return Result(outcome, status, after)
 
 
@@ -163,18 +160,6 @@ async def _drain(response: aiohttp.ClientResponse) -> None:
             else:
                 return
     response.close()
-
-
-def read_retry_after(value: str, *, now: float) -> float:
-    """Return the seconds of a ``Retry-After`` field (RFC 9110, section 10.2.3); 0 if malformed."""
-    seconds = whole_number(value.strip(), most=_MOST_SECONDS)
-    if seconds is not None:
-        return float(seconds)
-    try:
-        at = parsedate_to_datetime(value)
-    except (ValueError, OverflowError):
-        return 0.0
-    return max(0.0, (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() - now)
 
 
 @asynccontextmanager

@@ -11,6 +11,7 @@ from shared.text import (
     decimal_number,
     plain_tail,
     plain_text,
+    retry_after,
     whole_number,
     without_controls,
     without_secrets,
@@ -104,3 +105,16 @@ def test_an_integer_out_of_range_is_refused() -> None:
 
 def test_a_decimal_number_may_omit_one_side_of_its_point() -> None:
     assert (decimal_number(".5"), decimal_number("5."), decimal_number("007")) == (0.5, 5.0, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "seconds"),
+    [
+        ("120", 120.0), (" 120 ", 120.0), ("0", 0.0), ("Wed, 21 Oct 2015 07:28:10 GMT", 10.0),
+        ("Wed, 21 Oct 2015 07:28:10", 10.0), ("Wed, 21 Oct 2015 07:00:00 GMT", 0.0),
+        ("", None), ("soon", None), ("-5", None), ("1e9", None), ("²", None), ("9" * 500, None),
+        ("Wed, 99 Oct 2015 07:28:10 GMT", None), ("Wed, 21 Oct 99999 07:28:00 GMT", None),
+    ],
+)  # fmt: skip
+def test_retry_after_is_seconds_or_a_date(raw: str, seconds: float | None) -> None:
+    assert retry_after(raw, now=1445412480.0) == seconds

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from datetime import UTC, datetime, timedelta
+from email.utils import format_datetime
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +165,15 @@ async def test_retry_after_comes_with_the_error(tmp_path: Path) -> None:
         with pytest.raises(Throttled) as error:
             await kube.list(PODS)
     assert error.value.retry_after_seconds == 4
+
+
+async def test_retry_after_may_be_a_date_as_proxies_send_it(tmp_path: Path) -> None:
+    date = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
+    busy = says("<html>", 503, **{"Retry-After": date})
+    async with serving(Script(busy), tmp_path) as kube:
+        with pytest.raises(Unavailable) as error:
+            await kube.list(PODS)
+    assert error.value.retry_after_seconds == pytest.approx(60, abs=10)
 
 
 async def _html(_request: web.Request) -> web.StreamResponse:

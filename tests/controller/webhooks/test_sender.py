@@ -19,7 +19,6 @@ from controller.webhooks.sender import (
     Message,
     Result,
     opened_sender,
-    read_retry_after,
     sign,
 )
 from tests.controller.webhooks.receiving import (
@@ -307,15 +306,3 @@ async def test_an_untrusted_receiver_is_sent_nothing(
     silent = Server()
     assert (await attempt(silent.url)).outcome == "unreachable"  # nothing listens
     silent.close()
-
-
-@pytest.mark.parametrize(
-    ("value", "seconds"),
-    [
-        ("120", 120.0), ("0", 0.0), ("Wed, 21 Oct 2015 07:28:10 GMT", 10.0),
-        ("Wed, 21 Oct 2015 07:00:00 GMT", 0.0), ("", 0.0), ("soon", 0.0), ("-5", 0.0), ("1e9", 0.0),
-        ("9" * 500, 0.0), ("Wed, 99 Oct 2015 07:28:10 GMT", 0.0),
-    ],
-)  # fmt: skip
-def test_retry_after_is_seconds_or_a_date(value: str, seconds: float) -> None:
-    assert read_retry_after(value, now=1445412480.0) == seconds

@@ -69,7 +69,7 @@ class Faults:
         async def faulty_once(call: Any) -> Any:
             if self._happens(0.15):
                 status, body = self._chance.choice(REFUSALS)
-                raise error_from(status, body, "0")
+                raise error_from(status, body, 0.0)
             answer = await once(call)
             if self._happens(0.15):
                 raise Unavailable("the answer was lost", status=self._chance.choice((0, 500)))
