@@ -35,10 +35,6 @@ _MOST_VERIFIED: Final = 4096
 _MOST_MARKED: Final = 65536
 
 
-class TooManyChecks(Exception):
-    """The queue of signature checks is full."""
-
-
 class SignatureChecks:
     """Runs signature checks, on the loop or in a thread.
 
@@ -68,13 +64,13 @@ class SignatureChecks:
         """Run *check* for a client at *address*; return its result.
 
         Raises:
-            TooManyChecks: If the queue is full; *check* has not run.
+            OpeningRefused: ``too_many_checks`` if the queue is full; *check* has not run.
         """
         if not (self._of_address.take(limit_key(address)) or self._of_all.take(_ALL)):
             return check()
         if self.waiting >= self._most:
             self.refused += 1
-            raise TooManyChecks
+            raise OpeningRefused("too_many_checks")
         self.waiting += 1
         self.queued += 1
         try:
@@ -113,8 +109,10 @@ class SessionTokens:
             raise OpeningRefused("other_session")
         return peeked
 
-    async def verify(self, token: str | Peek, *, address: str) -> SessionClaims:
-        """Return the claims of a token that the issuer has signed and that is valid now.
+    async def verify(
+        self, token: str | Peek, *, address: str
+    ) -> tuple[SessionClaims, VerificationKey]:
+        """Return the claims of a token that is valid now, and the issuer's key that signed it.
 
         Args:
             token: The token.
@@ -123,13 +121,6 @@ class SessionTokens:
         Raises:
             OpeningRefused: ``bad_credential`` or ``too_many_checks``.
         """
-        claims, _ = await self.verify_with_key(token, address=address)
-        return claims
-
-    async def verify_with_key(
-        self, token: str | Peek, *, address: str
-    ) -> tuple[SessionClaims, VerificationKey]:
-        """As :meth:`verify`; also return the key that verified the token."""
         try:
             peeked = peek(token) if isinstance(token, str) else token
             # A snapshot of the keys, which may be replaced while the check is queued.
@@ -143,8 +134,6 @@ class SessionTokens:
             return claims, keys[claims.kid]
         except TokenRefused as error:
             raise OpeningRefused("bad_credential") from error
-        except TooManyChecks as error:
-            raise OpeningRefused("too_many_checks") from error
 
     def table(self) -> RouteTable:
         """Return the table in use, if tokens may be marked as used now.
@@ -224,7 +213,7 @@ class BearerTokens:
         claims = self._cached(token)
         if claims is not None:
             return claims
-        claims, key = await self.tokens.verify_with_key(token, address=address)
+        claims, key = await self.tokens.verify(token, address=address)
         if len(self._verified) >= _MOST_VERIFIED:
             del self._verified[next(iter(self._verified))]
         self._verified[token] = (claims, key)

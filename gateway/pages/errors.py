@@ -10,9 +10,9 @@ import msgspec
 
 from gateway.core.access.refusals import (
     REFUSALS,
-    JsonRefusals,
     Page,
     Refusal,
+    RefusalRenderer,
     Subject,
 )
 from gateway.core.http.accept import prefers_html
@@ -57,7 +57,7 @@ _NOT_AGAIN: Final = frozenset({"token_unsure", "too_many_opens", "too_many_check
 _AGAIN_SECONDS: Final = {"app_unreachable": 1}
 
 
-class PageErrors:
+class PageErrors(RefusalRenderer):
     """Renders refusals for the data path and for the pages.
 
     Args:
@@ -85,14 +85,13 @@ class PageErrors:
             if name not in ("Cache-Control", "X-Content-Type-Options")
         )
         self._home = home
-        self._json = JsonRefusals()
         self._pages: dict[tuple[Refusal, str], Page] = {}
 
     def render(self, refusal: Refusal, accept: bytes, languages: bytes = b"") -> Page:
         """Return a page if *accept* prefers HTML, else JSON."""
         texts = LANGUAGES.of(languages)
         if not prefers_html(accept):
-            as_json = _json_of(refusal, texts) or self._json.render(refusal, accept)
+            as_json = _json_of(refusal, texts) or super().render(refusal, accept)
             return as_json._replace(fields=(("Vary", VARY),))
         # The cache is bounded, since routes may hold any number of messages over time.
         page = self._pages.get((refusal, texts.language))

@@ -103,7 +103,7 @@ class OpenPage:
         self._check_origin(request, page_request)
         opening = read_opening(request.headers.get("Content-Type", ""), await _read(request))
         peeked = self.tokens.peek(opening.token, sid=page_request.sid)
-        claims = await self.tokens.verify(peeked, address=page_request.client_address)
+        claims, _ = await self.tokens.verify(peeked, address=page_request.client_address)
         attempt.claims = claims
         route = await self._find(claims, page_request.host)
         self._check(claims, route)

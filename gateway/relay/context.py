@@ -13,7 +13,7 @@ from gateway.bus.holder import RouteTableHolder
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import GrantKeys
-from gateway.core.access.refusals import JsonRefusals, RefusalRenderer
+from gateway.core.access.refusals import RefusalRenderer
 from gateway.core.access.site import Site
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.request_reader import SectionCache
@@ -61,7 +61,7 @@ class Dependencies:
     pages: Callable[[], asyncio.Protocol]
     bridges: Mapping[Kind, BridgeFactory] = field(default_factory=dict)
     assertions: Assertions | None = None
-    errors: RefusalRenderer = field(default_factory=JsonRefusals)
+    errors: RefusalRenderer = field(default_factory=RefusalRenderer)
     limits: Limits = field(default_factory=Limits)
     meters: Meters = field(default_factory=Meters)
     date: HttpDate = field(default_factory=lambda: HttpDate(time.time))

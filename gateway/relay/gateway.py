@@ -54,8 +54,7 @@ class DataPath(Context):
             connections=self._all_connections,
         )
         parts.live.watch(self.pool)
-        self.meters.open_by_kind(self._open_by_kind)
-        self.meters.time_of(self.turns)
+        self.meters.open_by_kind, self.meters.turns = self._open_by_kind, self.turns
         self.meters.counter(
             "stalls",
             "Connections closed because their peer stalled.",

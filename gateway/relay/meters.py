@@ -68,8 +68,10 @@ class Meters(Collector):
         self._first_bytes = [0] * (len(FIRST_BYTE_SECONDS) + 1)
         self._first_byte_seconds = 0.0
         self._reads: list[tuple[str, str, Callable[[], float], bool]] = []
-        self._open: Callable[[], Mapping[str, int]] = dict
-        self._turns: Turns | None = None
+        self.open_by_kind: Callable[[], Mapping[str, int]] = dict
+        """Returns the open connections by kind."""
+        self.turns: Turns | None = None
+        """The source of turn durations."""
 
     def gauge(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Register *read* as the value of a gauge."""
@@ -78,18 +80,6 @@ class Meters(Collector):
     def counter(self, name: str, text: str, read: Callable[[], float]) -> None:
         """Register *read*, which never decreases, as the value of a counter."""
         self._reads.append((name, text, read, True))
-
-    def open_by_kind(self, read: Callable[[], Mapping[str, int]]) -> None:
-        """Register *read* as the source of open connections by kind."""
-        self._open = read
-
-    def time_of(self, turns: Turns) -> None:
-        """Register *turns* as the source of turn durations."""
-        self._turns = turns
-
-    def traffic_of(self, kind: str) -> Traffic:
-        """Return the byte counters of a *kind* of bridge."""
-        return self.vnc if kind == "vnc" else self.terminal
 
     def first_byte(self, seconds: float) -> None:
         """Record the time from a request to the head of its app's response."""
@@ -153,18 +143,18 @@ class Meters(Collector):
             "From a request to the head of its app's response, connecting included.",
             (FIRST_BYTE_SECONDS, self._first_bytes, self._first_byte_seconds),
         )
-        if self._turns is not None:
+        if self.turns is not None:
             yield _histogram(
                 "turn_seconds",
                 "Time of one connection in one turn of the loop.",
-                (TURN_SECONDS, self._turns.counts, self._turns.seconds),
+                (TURN_SECONDS, self.turns.counts, self.turns.seconds),
             )
 
     def _connections(self) -> Metric:
         family = GaugeMetricFamily(
             "fumarole_gateway_open_connections", "Downstream connections by kind.", labels=["kind"]
         )
-        counts = self._open()
+        counts = self.open_by_kind()
         for kind in KINDS:
             family.add_metric([kind], counts.get(kind, 0))
         return family

@@ -4,6 +4,9 @@ A :class:`Publisher` changes the table and publishes the change in one script, w
 Redis does not hold what the publisher expects. A :class:`BusReader` reads the head, the log of
 events and snapshots, subscribes to events, and marks tokens as used.
 
+Each call raises :class:`shared.errors.BusUnavailable` if Redis does not respond or refuses; a write
+may have taken effect then.
+
 - ``keys``: the names of the keys.
 - ``urls``, ``connection``: make a client from the URL of one Redis, of Sentinels or of a Redis
   Cluster, and translate its exceptions.

@@ -40,11 +40,7 @@ class BusInspector:
     keys: Keys
 
     async def standing(self, sid: str, *, jti: str | None) -> BusStanding:
-        """Return the state of the session *sid* and of the token *jti*.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Return the state of the session *sid* and of the token *jti*."""
         with translated():
             async with self.redis.pipeline(transaction=True) as pipe:
                 pipe.hgetall(self.keys.head)
@@ -55,11 +51,7 @@ class BusInspector:
         return BusStanding(head=parse_head(head), route=route, used=mark)
 
     async def gateways(self) -> dict[str, GatewayReport]:
-        """Return the reports of the gateways by name.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Return the reports of the gateways by name."""
         found: dict[str, GatewayReport] = {}
         prefix, scanned = self.keys.gateway(""), 0
         with translated():

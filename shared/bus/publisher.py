@@ -82,29 +82,18 @@ class Publisher:
         return self._signing is not None
 
     async def head(self) -> Head | None:
-        """Return the head in Redis.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Return the head in Redis."""
         return (await read_served_head(self._redis, self._keys)).head
 
     async def has_lost(self) -> bool:
         """Return whether another Redis process responds than the one on which the epoch began.
 
         That process may have lost marks of used tokens, which the table does not show.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
         """
         return not (await read_served_head(self._redis, self._keys)).is_where_it_began
 
     async def hears_another(self) -> bool:
-        """Return whether another publisher sends heartbeats of the epoch in Redis.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Return whether another publisher sends heartbeats of the epoch in Redis."""
         if (head := await self.head()) is None:
             return False
         with suppress(TimeoutError):
@@ -118,20 +107,12 @@ class Publisher:
         return False
 
     async def note_store(self, identity: str, revision: int) -> None:
-        """Write the identity and the revision of the store that the table is published from.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Write the identity and the revision of the store that the table is published from."""
         with translated():
             await self._redis.set(self._keys.store, f"{identity} {revision}")
 
     async def noted_store(self) -> str:
-        """Return the identity of the store that the table was published from; empty if unknown.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Return the identity of the store that the table was published from; empty if unknown."""
         with translated():
             try:
                 noted: Any = await self._redis.get(self._keys.store)
@@ -140,11 +121,7 @@ class Publisher:
         return text_of(noted or b"").partition(" ")[0]
 
     async def recall(self) -> Recalled:
-        """Return the state that earlier publishers have left; it is not verified.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Return the state that earlier publishers have left; it is not verified."""
         with translated():
             async with self._redis.pipeline(transaction=True) as pipe:
                 pipe.get(self._keys.store)
@@ -161,11 +138,7 @@ class Publisher:
         )
 
     async def routed(self, sids: Collection[str]) -> set[str]:
-        """Return those of *sids* that have a route.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Return those of *sids* that have a route."""
         names = list(sids)
         with translated():
             try:

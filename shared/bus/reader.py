@@ -106,11 +106,7 @@ class BusReader:
         self._keys = keys
 
     async def head(self) -> Head | None:
-        """Return the head; None if there is none.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Return the head; None if there is none."""
         with translated():
             await check_master(self._redis)
         return (await read_served_head(self._redis, self._keys)).head
@@ -119,9 +115,6 @@ class BusReader:
         """Return the head and at most *most* events after *seq*, read in one transaction.
 
         The log may have dropped the first of them: the caller must check the first ``seq``.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
         """
         fields, entries, info = await _of_one_moment(
             self._redis,
@@ -204,11 +197,7 @@ class BusReader:
         return behind > 0
 
     async def routes_of(self, sids: Collection[str]) -> dict[str, bytes]:
-        """Return the routes of those of *sids* that have one; a replica may respond.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Return the routes of those of *sids* that have one; a replica may respond."""
         names = list(sids)
         with translated():
             found: list[Any] = await self._redis.hmget(self._keys.routes, names) if names else []

@@ -55,11 +55,7 @@ class ReportWriter:
     name: str
 
     async def write(self, report: bytes) -> None:
-        """Write the report of this process.
-
-        Raises:
-            BusUnavailable: If Redis does not respond, or refuses.
-        """
+        """Write the report of this process."""
         with translated():
             await self.redis.set(self.keys.gateway(self.name), report, ex=REPORT_KEPT_SECONDS)
 
@@ -67,9 +63,6 @@ class ReportWriter:
         """Remove the report of this process, so that its users do not count as connected.
 
         Sets a time to live of 0, since gateways may not delete keys (``deploy/redis/users.acl``).
-
-        Raises:
-            BusUnavailable: If Redis does not respond, or refuses.
         """
         with translated():
             await self.redis.expire(self.keys.gateway(self.name), 0)
@@ -100,9 +93,6 @@ class ReportReader:
         """Return the activities of :data:`ACTIVITIES_AT_ONCE` sessions at most.
 
         Sessions without a report are left out.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
         """
         with translated():
             found = await self.redis.eval(

@@ -102,11 +102,7 @@ class SignOutReader:
     keys: Keys
 
     async def after(self, position: str, *, limit: int) -> SignOutRequests:
-        """Return the first *limit* entries after the id *position*.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Return the first *limit* entries after the id *position*."""
         with translated():
             last, *entries = await self.redis.eval(_READ, 1, self.keys.asks, position, str(limit))
         return SignOutRequests(
@@ -114,11 +110,7 @@ class SignOutReader:
         )
 
     async def forget(self, last: str) -> None:
-        """Delete the stream if *last* is still its last entry.
-
-        Raises:
-            BusUnavailable: If Redis does not respond.
-        """
+        """Delete the stream if *last* is still its last entry."""
         with translated():
             await self.redis.eval(_FORGET, 1, self.keys.asks, last)
 

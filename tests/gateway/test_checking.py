@@ -8,7 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.session_tokens import SignatureChecks, TooManyChecks
+from gateway.core.access.opening import OpeningRefused
+from gateway.session_tokens import SignatureChecks
 
 
 class Clock:
@@ -77,7 +78,7 @@ async def test_the_queue_is_bounded_and_the_loop_is_not_blocked(checks: Signatur
         await asyncio.sleep(0)
         turns += 1
     assert checks.waiting == 3
-    with pytest.raises(TooManyChecks):
+    with pytest.raises(OpeningRefused, match="too_many_checks"):
         await checks.run(where, address="a")
     assert checks.refused == 1
     gate.set()

@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple, Protocol
+from typing import Final, NamedTuple
 
 from shared.routes.route import Route
 from shared.routes.statuses import Ended, Status
@@ -175,21 +175,14 @@ class Page(NamedTuple):
     fields: tuple[tuple[str, str], ...] = ()
 
 
-class RefusalRenderer(Protocol):
-    """Renders refusals for clients."""
+class RefusalRenderer:
+    """Renders refusals for clients: every one as JSON, for programs."""
 
     def render(self, refusal: Refusal, accept: bytes, languages: bytes = b"") -> Page:
         """Return the page for a client with this ``Accept``; must not fail and must not block.
 
         *languages* is its ``Accept-Language``.
         """
-
-
-class JsonRefusals:
-    """Renders every refusal as JSON, for programs."""
-
-    def render(self, refusal: Refusal, accept: bytes, languages: bytes = b"") -> Page:
-        """Return ``{"code", "message"}``."""
         body = json.dumps({"code": refusal.code, "message": refusal.message}).encode()
         return Page("application/json", body)
 

@@ -9,7 +9,8 @@ bytes are split into reads.
 from __future__ import annotations
 
 import re
-from typing import Final, Protocol
+from abc import abstractmethod
+from typing import Final
 
 from gateway.core.http.fields import Fields
 from gateway.core.http.names import TOKEN
@@ -33,7 +34,7 @@ class FramingError(Exception):
     """The framing of a body is invalid."""
 
 
-class Body(Protocol):
+class Body:
     """Reads one body.
 
     ``done`` becomes true with its last byte; ``trailing_data`` then holds the bytes after it.
@@ -41,13 +42,14 @@ class Body(Protocol):
     no bytes continues.
     """
 
-    done: bool
-    trailing_data: bytes
+    __slots__ = ("done", "has_more", "trailing_data")
 
-    @property
-    def has_more(self) -> bool:
-        """Whether some of the bytes fed have not been processed."""
+    def __init__(self, *, done: bool = False) -> None:
+        self.done = done
+        self.has_more = False
+        self.trailing_data = b""
 
+    @abstractmethod
     def feed(self, data: bytes) -> bytes:
         """Return the bytes of *data* to forward, reframed.
 
@@ -56,16 +58,13 @@ class Body(Protocol):
         """
 
 
-class NoBody:
+class NoBody(Body):
     """A message without a body."""
 
-    __slots__ = ("done", "trailing_data")
-
-    has_more: Final = False
+    __slots__ = ()
 
     def __init__(self) -> None:
-        self.done = True
-        self.trailing_data = b""
+        super().__init__(done=True)
 
     def feed(self, data: bytes) -> bytes:
         """Keep all of *data* as trailing data."""
@@ -73,17 +72,14 @@ class NoBody:
         return b""
 
 
-class LengthBody:
+class LengthBody(Body):
     """A body of known length, forwarded as received."""
 
-    __slots__ = ("done", "remaining", "trailing_data")
-
-    has_more: Final = False
+    __slots__ = ("remaining",)
 
     def __init__(self, length: int) -> None:
+        super().__init__(done=length == 0)
         self.remaining = length
-        self.done = length == 0
-        self.trailing_data = b""
 
     def advance(self, size: int) -> None:
         """Count *size* bytes, at most the remaining ones, that were forwarded without being fed."""
@@ -104,42 +100,27 @@ class LengthBody:
         return data
 
 
-class CloseDelimitedBody:
+class CloseDelimitedBody(Body):
     """A body that ends when its connection closes."""
 
-    __slots__ = ("done", "trailing_data")
-
-    has_more: Final = False
-
-    def __init__(self) -> None:
-        self.done = False
-        self.trailing_data = b""
+    __slots__ = ()
 
     def feed(self, data: bytes) -> bytes:
         """Return *data*."""
         return data
 
 
-class ChunkedBody:
+class ChunkedBody(Body):
     """A chunked body; chunks keep their sizes and lose their extensions; trailers are dropped.
 
     Args:
         framed: Whether the receiver gets chunks or, with HTTP/1.0, the bare bytes.
     """
 
-    __slots__ = (
-        "_framed",
-        "_left",
-        "_pending",
-        "_state",
-        "_trailers",
-        "done",
-        "has_more",
-        "has_started",
-        "trailing_data",
-    )
+    __slots__ = ("_framed", "_left", "_pending", "_state", "_trailers", "has_started")
 
     def __init__(self, *, framed: bool = True) -> None:
+        super().__init__()
         self._framed = framed
         self.has_started = False
         """Whether a byte of the body has arrived."""
@@ -147,9 +128,6 @@ class ChunkedBody:
         self._left = 0
         self._pending = b""
         self._trailers = 0
-        self.done = False
-        self.trailing_data = b""
-        self.has_more = False
 
     def feed(self, data: bytes) -> bytes:
         """Return the bytes of *data* to forward."""

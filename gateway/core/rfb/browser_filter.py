@@ -6,9 +6,14 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
-from gateway.core.rfb.cut_text import EXTENDED_CLIPBOARD, CutTextPolicy, announces_text
 from gateway.core.rfb.desktop_filter import MEASURED
-from gateway.core.rfb.filter import MessageFilter, RfbError
+from gateway.core.rfb.filter import (
+    EXTENDED_CLIPBOARD,
+    CutTextPolicy,
+    MessageFilter,
+    RfbError,
+    announces_text,
+)
 
 
 class ClientMessage(IntEnum):

@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import IntEnum
 from typing import Final
 
-from gateway.core.rfb.cut_text import CutTextPolicy
-from gateway.core.rfb.filter import MessageFilter, RfbError
+from gateway.core.rfb.filter import CutTextPolicy, MessageFilter, RfbError
 
 
 class Encoding(IntEnum):

@@ -5,11 +5,9 @@ route) is not relayed. A factory makes a bridge for the route's kind, and the br
 transport for good (:class:`gateway.relay.context.UpgradeRequest`)::
 
     websocket_bridge       the downstream connection: opening, flow control, the end
-    downstream_frames      its frames, by the sans-I/O protocol of ``websockets``
-    keepalive              its pings
+    downstream_frames      its frames, by the sans-I/O protocol of ``websockets``, and its pings
     upstream_connections   the upstream connection: plain TCP, or a WebSocket server
-    input_buffer           received bytes that are not parsed yet: some of them in each turn
-    socket_output          Pongs and Closes of the library, while they can be written
+    buffers                received bytes to be parsed, some in each turn; Pongs to be written
     vnc, terminal          join the two: RFB for desktops, the hub's protocol for terminals
 
 Bytes go from ``websocket_bridge`` through ``vnc`` or ``terminal`` to ``upstream_connections``, and

@@ -18,8 +18,7 @@ from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
 from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS, FrameTracker
-from gateway.relay.bridge.input_buffer import FRAMES_AT_ONCE, InputBuffer
-from gateway.relay.bridge.socket_output import SocketOutput, quiet_logger
+from gateway.relay.bridge.buffers import FRAMES_AT_ONCE, InputBuffer, SocketOutput, quiet_logger
 from gateway.relay.context import Context
 from gateway.relay.dial import DialFailed
 from gateway.relay.transports import pause_reading, reset, resume_reading

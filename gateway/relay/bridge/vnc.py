@@ -13,7 +13,7 @@ from gateway.core.rfb.browser_filter import BrowserFilter, has_human_input
 from gateway.core.rfb.desktop_filter import DesktopFilter
 from gateway.core.rfb.filter import RfbError
 from gateway.core.rfb.handshake import Handshake, Side
-from gateway.relay.bridge.input_buffer import InputBuffer
+from gateway.relay.bridge.buffers import InputBuffer
 from gateway.relay.bridge.upstream_connections import (
     BridgeUpstream,
     TcpUpstream,
@@ -227,7 +227,7 @@ class VncBridge(WebSocketBridge):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _DesktopReader:
-    """Forwards a desktop's messages without its clipboard; see :class:`.input_buffer.Consumer`."""
+    """Forwards a desktop's messages without its clipboard; see :class:`.buffers.Consumer`."""
 
     bridge: VncBridge
     messages: DesktopFilter

@@ -1,7 +1,7 @@
 """The downstream side of desktops and terminals: a WebSocket whose frames we parse.
 
-This module moves bytes and controls the flow; :mod:`.downstream_frames` parses them,
-:mod:`.keepalive` pings. The upstream side is in :mod:`gateway.relay.bridge.upstream_connections`.
+This module moves bytes and controls the flow; :mod:`.downstream_frames` parses them and pings. The
+upstream side is in :mod:`gateway.relay.bridge.upstream_connections`.
 
 States of a bridge::
 
@@ -28,9 +28,8 @@ from gateway.core.access.access_right import AccessRight, EndReason
 from gateway.core.access.refusals import CLOSE_SERVICE_RESTART, REFUSALS, write_response
 from gateway.core.frames import take_messages
 from gateway.relay.background_tasks import Cancellable
-from gateway.relay.bridge.downstream_frames import DownstreamFrames, binary_header
-from gateway.relay.bridge.input_buffer import InputBuffer
-from gateway.relay.bridge.keepalive import Keepalive
+from gateway.relay.bridge.buffers import InputBuffer
+from gateway.relay.bridge.downstream_frames import DownstreamFrames, Keepalive, binary_header
 from gateway.relay.bridge.upstream_connections import BridgeUpstream
 from gateway.relay.context import UpgradeRequest
 from gateway.relay.dial import DialFailed
@@ -75,7 +74,7 @@ class WebSocketBridge(asyncio.Protocol):
         self.access_right: AccessRight = request.access_right
         """The right by which this connection exists."""
         self.transport: asyncio.Transport | None = None
-        self.traffic = self.parts.meters.traffic_of(self.kind)
+        self.traffic = self.parts.meters.vnc if self.kind == "vnc" else self.parts.meters.terminal
         self._activity = self.access_right.activity
         self.state = BridgeState.DIALLING
         self.upstream: BridgeUpstream | None = None

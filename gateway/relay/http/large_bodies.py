@@ -1,21 +1,81 @@
-"""Large bodies that the kernel moves, in both directions."""
+"""Large bodies, whose rest the kernel moves from socket to socket (``splice(2)``).
+
+Python does not see these bytes. The transports keep their sockets: the source's is paused, and the
+sink's has an empty write buffer. A body that is handed back continues as any other.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import fcntl
+import os
 import struct
 import termios
+from abc import abstractmethod
+from collections.abc import Mapping
+from enum import IntEnum
+from typing import Final
 
 from gateway.core.access.access_right import ActivityCounter
 from gateway.core.downstream.connection import Connection
 from gateway.core.http.framing import Body, LengthBody
 from gateway.relay.context import Context
 from gateway.relay.ending.kernel import descriptor_of, is_tls
-from gateway.relay.http.pipes import Pipes
+from gateway.relay.http.pipes import Pipe, Pipes
 from gateway.relay.http.readiness import Readiness
-from gateway.relay.http.splice import Splice
 from gateway.relay.http.upstream import UpstreamConnection
+from gateway.relay.transports import pause_reading
+
+_FLAGS: Final = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE if hasattr(os, "splice") else 0
+_ROUNDS: Final = 4
+"""Full pipes moved in one turn of the loop: about a quarter of a millisecond."""
+
+
+class SpliceState(IntEnum):
+    """The state of a spliced body."""
+
+    DRAINING = 0
+    """Bytes of the body that were read before are still being written."""
+    FLOWING = 1
+    """Waits for the source; the pipe is empty, or there is none."""
+    BLOCKED = 2
+    """Waits for the sink; the pipe holds bytes."""
+    OVER = 3
+    """Nothing is moved any more."""
+
+
+class SpliceEvent(IntEnum):
+    """What happened to it, in the past tense."""
+
+    DRAINED = 0
+    """The sink's write buffer is empty."""
+    BLOCKED = 1
+    """The sink did not accept all bytes."""
+    UNBLOCKED = 2
+    """The sink has accepted the rest."""
+    PASSED = 3
+    """The sink has accepted the body's last byte."""
+    HANDED_BACK = 4
+    """There is no pipe, or the source has ended: the transports continue."""
+    LOST = 5
+    """A connection is closed, or its access right has ended."""
+
+
+S, E = SpliceState, SpliceEvent
+
+NEXT: Final[Mapping[tuple[SpliceState, SpliceEvent], SpliceState]] = {
+    (S.DRAINING, E.DRAINED): S.FLOWING,
+    (S.DRAINING, E.LOST): S.OVER,
+    (S.FLOWING, E.BLOCKED): S.BLOCKED,
+    (S.FLOWING, E.PASSED): S.OVER,
+    (S.FLOWING, E.HANDED_BACK): S.OVER,
+    (S.FLOWING, E.LOST): S.OVER,
+    (S.BLOCKED, E.UNBLOCKED): S.FLOWING,
+    (S.BLOCKED, E.PASSED): S.OVER,
+    (S.BLOCKED, E.LOST): S.OVER,
+}
+"""The only source of state changes; an event that a state does not list is a bug of the gateway and
+raises KeyError."""
 
 
 class SplicingConnection(Connection):
@@ -138,10 +198,15 @@ def _is_plain(transport: asyncio.Transport) -> bool:
     return not (transport.is_closing() or is_tls(transport)) and descriptor_of(transport) >= 0
 
 
-class _Body(Splice):
-    """A body of *connection*."""
+class Splice:
+    """Moves *body* of *connection* from *source* to *sink*.
 
-    __slots__ = ("_connection",)
+    Args:
+        connection: The downstream connection; it has pipes, readiness and limits.
+        body: The remaining bytes are moved, and counted as the sink accepts them.
+        source: A plain TCP transport that has delivered everything it read.
+        sink: Another one; its write buffer is sent first.
+    """
 
     def __init__(
         self,
@@ -150,27 +215,174 @@ class _Body(Splice):
         source: asyncio.Transport,
         sink: asyncio.Transport,
     ) -> None:
-        super().__init__(connection.context, body, source, sink)
         self._connection = connection
+        self.body = body
+        self._sink = sink
+        self._from = descriptor_of(source)
+        self._to = descriptor_of(sink)
+        self._pipe: Pipe | None = None
+        self.in_pipe = 0
+        """Bytes in the pipe."""
+        self.state = SpliceState.DRAINING
+        pause_reading(source)
+
+    @abstractmethod
+    def count(self, size: int) -> None:
+        """Count *size* bytes that were read from the source."""
+
+    @abstractmethod
+    def sink_blocked(self) -> None:
+        """Watch the sink until the splice ends; it may block a thousand times."""
+
+    @abstractmethod
+    def finished(self) -> None:
+        """Continue: the body is complete, or its rest is relayed as any other body."""
+
+    @abstractmethod
+    def sink_lost(self, error: OSError) -> None:
+        """The sink accepts no more bytes."""
+
+    # Called by the owner
+
+    def begin(self) -> None:
+        """Have the sink's write buffer sent first."""
+        # A high-water mark of 0 makes it report when the buffer is empty, and pause at once if it
+        # is not.
+        self._sink.set_write_buffer_limits(high=0)
+        if not self._sink.get_write_buffer_size():
+            self.sink_drained()
+
+    def sink_drained(self) -> None:
+        """Start moving: the sink's transport has written everything."""
+        if self.state is not SpliceState.DRAINING:
+            return
+        self._sink.set_write_buffer_limits(
+            high=self._connection.context.parts.limits.write_high_bytes
+        )
+        self.state = NEXT[self.state, SpliceEvent.DRAINED]
+        self._connection.context.readiness.readable(self._from, self._flow)
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the sink is waited for."""
+        return self.state is not SpliceState.FLOWING
+
+    def stop(self) -> None:
+        """Stop moving; bytes in the pipe are lost."""
+        if self.state is not SpliceState.OVER:
+            self._end(SpliceEvent.LOST)
+
+    # Moving
+
+    def _flow(self) -> None:
+        """Move the source's bytes through a pipe that is empty before and after."""
+        pipe = self._connection.context.pipes.take()
+        if pipe is None:
+            self._hand_back()
+            return
+        self._pipe = pipe
+        for _ in range(_ROUNDS):
+            if not self._fill(pipe) or not self._empty(pipe):
+                break
+        if self._pipe is not None and not self.in_pipe:
+            self._pipe = None
+            self._connection.context.pipes.give(pipe)
+
+    def _fill(self, pipe: Pipe) -> bool:
+        """Fill *pipe* from the source; return False if no bytes were read."""
+        wanted = min(self.body.remaining, pipe.size)
+        try:
+            size = os.splice(self._from, pipe.write_end, wanted, flags=_FLAGS)
+        except BlockingIOError:
+            return False
+        except OSError:
+            size = 0
+        if not size:
+            # The transport gets the same result when it reads: the end, a reset, or no splice(2).
+            self._hand_back()
+            return False
+        self.in_pipe = size
+        self.count(size)
+        return True
+
+    def _empty(self, pipe: Pipe) -> bool:
+        """Empty *pipe* into the sink; return True if the source may have more."""
+        if not self._drain(pipe):
+            return False
+        if self.in_pipe:
+            self.state = NEXT[self.state, SpliceEvent.BLOCKED]
+            self.sink_blocked()
+            self._connection.context.readiness.readable(self._from, None)
+            self._connection.context.readiness.writable(self._to, self._go_on)
+            return False
+        if self.body.done:
+            self._end(SpliceEvent.PASSED)
+            self.finished()
+            return False
+        return True
+
+    def _go_on(self) -> None:
+        """Continue: the sink accepts bytes again."""
+        pipe = self._pipe
+        if pipe is None or not self._drain(pipe) or self.in_pipe:
+            return
+        if self.body.done:
+            self._end(SpliceEvent.PASSED)
+            self.finished()
+            return
+        self.state = NEXT[self.state, SpliceEvent.UNBLOCKED]
+        self._connection.context.readiness.writable(self._to, None)
+        self._pipe = None
+        self._connection.context.pipes.give(pipe)
+        self._connection.context.readiness.readable(self._from, self._flow)
+
+    def _drain(self, pipe: Pipe) -> bool:
+        """Give the sink what it accepts; return False if it is lost."""
+        try:
+            size = os.splice(pipe.read_end, self._to, self.in_pipe, flags=_FLAGS)
+        except BlockingIOError:
+            return True
+        except OSError as error:
+            self._end(SpliceEvent.LOST)
+            self.sink_lost(error)
+            return False
+        self.in_pipe -= size
+        self.body.advance(size)
+        return True
+
+    # Ending
+
+    def _hand_back(self) -> None:
+        self._end(SpliceEvent.HANDED_BACK)
+        self.finished()
+
+    def _end(self, event: SpliceEvent) -> None:
+        before, self.state = self.state, NEXT[self.state, event]
+        if before is SpliceState.FLOWING:
+            self._connection.context.readiness.readable(self._from, None)
+        elif before is SpliceState.BLOCKED:
+            self._connection.context.readiness.writable(self._to, None)
+        if before in (SpliceState.FLOWING, SpliceState.BLOCKED):
+            self._connection.context.closer.stalls.forget(self._sink)
+        pipe, self._pipe = self._pipe, None
+        if pipe is not None:
+            pipes = self._connection.context.pipes
+            (pipes.drop if self.in_pipe else pipes.give)(pipe)
 
 
-class Upload(_Body):
+class Upload(Splice):
     """A request body, from the browser to the app."""
 
-    __slots__ = ()
-
-    def bytes_read(self, size: int) -> None:
-        """Count the bytes."""
+    def count(self, size: int) -> None:
+        """Count the bytes, also for the speed of the upload."""
         self._connection.uploaded += size
-        self._context.meters.http.up += size
+        self._connection.context.meters.http.up += size
         self._connection.activity.up += size
-
-    def bytes_written(self, size: int) -> None:
-        """Count nothing: the upstream side is not counted."""
 
     def sink_blocked(self) -> None:
         """Watch the app: one that reads nothing for long is given up."""
-        self._context.closer.watch_writes(self._sink, self._connection.upstream_stalled, app=True)
+        connection = self._connection
+        connection.context.closer.watch_writes(self._sink, connection.upstream_stalled, app=True)
 
     def finished(self) -> None:
         """Read from the browser again: the rest of the body, or its next request."""
@@ -183,22 +395,17 @@ class Upload(_Body):
             upstream.fail(error)
 
 
-class Download(_Body):
+class Download(Splice):
     """A response body, from the app to the browser."""
 
-    __slots__ = ()
-
-    def bytes_read(self, size: int) -> None:
-        """Count nothing: the upstream side is not counted."""
-
-    def bytes_written(self, size: int) -> None:
+    def count(self, size: int) -> None:
         """Count the bytes."""
-        self._context.meters.http.down += size
+        self._connection.context.meters.http.down += size
         self._connection.activity.down += size
 
     def sink_blocked(self) -> None:
         """Watch the browser: one that reads nothing for long is reset."""
-        self._context.closer.watch_writes(self._sink)
+        self._connection.context.closer.watch_writes(self._sink)
 
     def finished(self) -> None:
         """Read from the app again, or complete; an app that has sent more is not reused."""

@@ -10,7 +10,7 @@ import pytest
 
 from gateway.core.limits.values import Limits
 from gateway.relay.gateway import DataPath
-from gateway.relay.http.splice import SpliceState
+from gateway.relay.http.large_bodies import SpliceState
 from tests.gateway.relay.harness import (
     ORIGIN,
     Peer,

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.access.access_right import BUS_LOST
-from gateway.relay.http.splice import Splice
+from gateway.relay.http.large_bodies import Splice
 from tests.gateway.relay.harness import ORIGIN, Peer, Rig, request, rig
 
 SIZE = 8 << 20

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from gateway.relay.http import splice, upstream
-from gateway.relay.http.splice import SpliceEvent, SpliceState
+from gateway.relay.http import large_bodies, upstream
+from gateway.relay.http.large_bodies import SpliceEvent, SpliceState
 from gateway.relay.http.upstream import UpstreamEvent, UpstreamState
 from tests.gateway.diagrams import draw
 
@@ -35,7 +35,9 @@ MACHINES = (
         UpstreamState.CLOSED,
         UpstreamEvent.LOST,
     ),
-    Machine(splice.NEXT, SpliceState, SpliceState.DRAINING, SpliceState.OVER, SpliceEvent.LOST),
+    Machine(
+        large_bodies.NEXT, SpliceState, SpliceState.DRAINING, SpliceState.OVER, SpliceEvent.LOST
+    ),
 )
 each = pytest.mark.parametrize("machine", MACHINES, ids=["upstream", "splice"])
 
@@ -58,7 +60,7 @@ def test_an_impossible_transition_raises() -> None:
     with pytest.raises(KeyError):
         upstream.NEXT[UpstreamState.CLOSED, UpstreamEvent.TAKEN]
     with pytest.raises(KeyError):
-        splice.NEXT[SpliceState.OVER, SpliceEvent.LOST]
+        large_bodies.NEXT[SpliceState.OVER, SpliceEvent.LOST]
 
 
 @each

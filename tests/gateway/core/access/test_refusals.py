@@ -7,9 +7,9 @@ import pytest
 from gateway.core.access.refusals import (
     REASONS,
     REFUSALS,
-    JsonRefusals,
     Page,
     Refusal,
+    RefusalRenderer,
     write_response,
 )
 
@@ -33,7 +33,7 @@ def test_statuses_match_the_contract(code: str, status: int) -> None:
 
 
 def test_programs_get_json() -> None:
-    page = JsonRefusals().render(REFUSALS["not_found"], b"text/html")
+    page = RefusalRenderer().render(REFUSALS["not_found"], b"text/html")
     assert page.content_type == "application/json"
     assert set(json.loads(page.body)) == {"code", "message"}
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from gateway.core.access.refusals import JsonRefusals, Refusal, write_response
+from gateway.core.access.refusals import Refusal, RefusalRenderer, write_response
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.fields import FieldReader, Fields
@@ -137,7 +137,7 @@ class Machine(Connection):
         return refusal
 
     def refusal_bytes(self, refusal: Refusal, request_head: Any, *, close: bool) -> bytes:
-        page = JsonRefusals().render(refusal, b"")
+        page = RefusalRenderer().render(refusal, b"")
         return write_response(refusal, page, close=close)
 
     def oversized_bytes(self, refusal: Refusal, head: Any) -> bytes:

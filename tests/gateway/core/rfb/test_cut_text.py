@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.rfb.cut_text import Action, CutTextPolicy, CutTextVerdict
+from gateway.core.rfb.filter import Action, CutTextPolicy, CutTextVerdict
 from tests.gateway.core.rfb.test_desktop_filter import SECRET
 
 TEXT = 1

@@ -15,7 +15,7 @@ PONG = b"\x8a\x80mask"
 async def test_browsers_that_answer_pings_stay_connected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.relay.bridge.downstream_frames.PING_SECONDS", 0.2)
     async with desktops() as r:
         browser, desktop = await joined(r)
         for _ in range(4):
@@ -26,7 +26,7 @@ async def test_browsers_that_answer_pings_stay_connected(
 
 
 async def test_a_silent_browser_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 0.2)
+    monkeypatch.setattr("gateway.relay.bridge.downstream_frames.PING_SECONDS", 0.2)
     async with desktops() as r:
         browser, desktop = await joined(r)
         assert await browser.gone() == PING
@@ -38,7 +38,7 @@ async def test_a_slow_reader_with_a_pending_pong_stays_while_it_makes_progress(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The Ping is behind megabytes that the browser has not read yet."""
-    monkeypatch.setattr("gateway.relay.bridge.keepalive.PING_SECONDS", 1.0)
+    monkeypatch.setattr("gateway.relay.bridge.downstream_frames.PING_SECONDS", 1.0)
     async with desktops() as r:
         loop = asyncio.get_running_loop()
         with await narrow_socket(r) as browser:

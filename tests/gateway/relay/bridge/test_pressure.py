@@ -207,7 +207,7 @@ async def test_a_browser_that_leaves_without_a_close_is_released(how: str, when:
 async def test_a_browser_that_leaves_after_a_flood_is_released_before_it_is_parsed(
     how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gateway.relay.bridge.input_buffer.WORK_SECONDS", 0.0)
+    monkeypatch.setattr("gateway.relay.bridge.buffers.WORK_SECONDS", 0.0)
     monkeypatch.setattr("gateway.relay.bridge.downstream_frames.FRAMES_AT_ONCE", 1)
     async with desktops() as r:
         browser, _ = await joined(r)

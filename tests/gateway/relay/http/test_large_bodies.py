@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.core.limits.values import Limits
-from gateway.relay.http.splice import SpliceState
+from gateway.relay.http.large_bodies import SpliceState
 from gateway.relay.listening import Listener
 from shared.runtime.listeners import listen
 from tests.gateway.relay.bodies import (
