@@ -37,8 +37,7 @@ from gateway.core.http.response_heads import HttpDate
 from gateway.core.limits.overload import Overload, Step
 from gateway.core.limits.rates import Rate, RefusalRate
 from gateway.live import ConnectionRegistry
-from gateway.overload.memory import ResidentMemory, memory_limit, worker_bound
-from gateway.overload.watch import OverloadWatch, make_trim
+from gateway.overload import OverloadWatch, ResidentMemory, make_trim, memory_limit, worker_bound
 from gateway.pages.app import make_pages
 from gateway.pages.assets import Assets, Inside, Linked
 from gateway.pages.documents import Documents

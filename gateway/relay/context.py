@@ -27,8 +27,8 @@ from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.dial import Dialler
 from gateway.relay.ending.closer import Closer
 from gateway.relay.ending.stalls import StallChecked
+from gateway.relay.epolls import Readiness
 from gateway.relay.http.pipes import Pipes
-from gateway.relay.http.readiness import Readiness
 from gateway.relay.http.upstream import Pool
 from gateway.relay.meters import Meters
 from gateway.relay.turns import Turns

@@ -20,21 +20,21 @@ from functools import partial
 from time import perf_counter
 from typing import Any, Final
 
-from gateway.core.limits.addresses import is_within, unmapped
-from gateway.core.limits.proxy_header import (
+from gateway.core.limits.addresses import (
     FIXED_BYTES,
     SIGNATURE,
     BadProxyHeader,
+    is_within,
     remaining_bytes,
     source_address,
+    unmapped,
 )
 from gateway.relay.ending.closer import SHUTDOWN_SECONDS
-from gateway.relay.ending.kernel import keep_accepted_alive, keepalive_delays
 from gateway.relay.gateway import DataPath
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.plain_sockets import accept
 from gateway.relay.tls_records import connect_tls
-from gateway.relay.transports import descriptor_ceiling
+from gateway.relay.transports import descriptor_ceiling, keep_accepted_alive, keepalive_delays
 
 log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ from typing import Final
 from gateway.core.access.access_right import AccessRight, ActivityCounter, EndReason
 from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
 from gateway.relay.context import Context
-from gateway.relay.ending.lingering import Lingering
+from gateway.relay.ending.closer import Lingering
 from gateway.relay.meters import Traffic
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import FULL_READ, Backlog, Turns

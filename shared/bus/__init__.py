@@ -12,19 +12,23 @@ may have taken effect then.
   Cluster, and translate its exceptions.
 - ``scripts``: the three scripts that write the table.
 - ``publisher``, ``reader``: the two sides; ``signing``: signs the heads of a publisher.
-- ``report_store``: reports of gateways to the controller, for display.
+- ``report_store``: reports of gateways to the controller, and the state of one session.
 - ``sign_out_requests``: grants that the controller shall revoke after sign-outs.
-- ``inspection``: the state of one session in Redis, for diagnosis.
 
 The contract is docs/proxy-events.md.
 """
 
 from shared.bus.connection import connect
-from shared.bus.inspection import BusInspector, BusStanding
 from shared.bus.keys import CALL_SECONDS, HEARTBEAT_SECONDS, LOG_LENGTH, Keys
 from shared.bus.publisher import Publisher
 from shared.bus.reader import LOG_PART, BusReader, LogPart, Mark, Snapshot, parse_head
-from shared.bus.report_store import ACTIVITIES_AT_ONCE, ReportReader, ReportWriter
+from shared.bus.report_store import (
+    ACTIVITIES_AT_ONCE,
+    BusInspector,
+    BusStanding,
+    ReportReader,
+    ReportWriter,
+)
 from shared.bus.sign_out_requests import (
     SignOutReader,
     SignOutRequest,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.core.limits.proxy_header import (
+from gateway.core.limits.addresses import (
     SIGNATURE,
 )
 from tests.fuzz.http import check_answer, check_chunks, check_length, check_request, check_sequence

@@ -6,7 +6,7 @@ from collections.abc import Hashable
 
 from gateway.core.access.opening import safe_next
 from gateway.core.http.cookies import cut_cookie
-from gateway.core.limits.proxy_header import (
+from gateway.core.limits.addresses import (
     FIXED_BYTES,
     SIGNATURE,
     BadProxyHeader,

@@ -9,7 +9,7 @@ import pytest
 
 from gateway.core.access import opening
 from gateway.core.http import fields, framing, heads
-from gateway.core.limits import proxy_header
+from gateway.core.limits import addresses
 from gateway.core.limits.values import NUMBERS, SECONDS, Limits
 from gateway.relay.ending import closer
 from shared.log import DEFAULT_LINES_A_SECOND
@@ -38,7 +38,7 @@ def test_fixed_sizes_match_the_documentation() -> None:
     assert heads.MAX_TARGET_BYTES == opening.MAX_BODY_BYTES == 16 << 10
     assert (framing.MAX_SIZE_DIGITS, framing.MAX_EXTENSION_BYTES) == (16, 256)
     assert framing.MAX_TRAILER_BYTES == 8 << 10
-    assert proxy_header.MAX_BYTES == 4 << 10
+    assert addresses.MAX_PROXY_BYTES == 4 << 10
     assert (limits.early_bytes, limits.write_high_bytes) == (64 << 10, 128 << 10)
     assert (limits.frame_seconds, limits.frame_bytes) == (0.1, 1 << 20)
     assert limits.app_abort_seconds == 0.25

@@ -15,8 +15,7 @@ from websockets.typing import Subprotocol
 
 from gateway.core.frames import FrameTracker
 from gateway.relay.bridge.buffers import FRAMES_AT_ONCE, SocketOutput, quiet_logger
-from gateway.relay.ending.kernel import progress, unacknowledged
-from gateway.relay.transports import reset
+from gateway.relay.transports import progress, reset, unacknowledged
 
 MAX_MESSAGE_BYTES: Final = 1 << 20
 """The limit of one message of a browser: the terminals' protocol sets it, desktops need less."""

@@ -33,7 +33,7 @@ from gateway.relay.bridge.downstream_frames import DownstreamFrames, Keepalive, 
 from gateway.relay.bridge.upstream_connections import BridgeUpstream
 from gateway.relay.context import UpgradeRequest
 from gateway.relay.dial import DialFailed
-from gateway.relay.ending.lingering import Lingering
+from gateway.relay.ending.closer import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
 

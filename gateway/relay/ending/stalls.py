@@ -14,7 +14,7 @@ from functools import partial
 from itertools import islice
 from typing import Final, Protocol
 
-from gateway.relay.ending.kernel import has_unsent, progress
+from gateway.relay.transports import has_unsent, progress
 
 _CHECKS: Final = 8
 """Checks within a deadline: a stall is found at most an eighth of it late."""

@@ -4,6 +4,6 @@
   dialling, the pool.
 - :mod:`.admission` gets the access decision and sends a request on: to an app, a page or a bridge.
 - :mod:`.upstream` has the upstream connections and the pool of idle ones.
-- :mod:`.large_bodies` lets the kernel move large bodies, with :mod:`.pipes` and :mod:`.readiness`.
+- :mod:`.large_bodies` lets the kernel move large bodies, through :mod:`.pipes`.
 - :mod:`.page_connection` hands a request over to the gateway's own pages.
 """

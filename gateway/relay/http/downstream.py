@@ -21,7 +21,7 @@ from gateway.core.limits.connection_quota import ACCEPTED, ARRIVAL_SECONDS, Verd
 from gateway.core.limits.rates import COUNTED
 from gateway.relay.background_tasks import Cancellable
 from gateway.relay.context import Context
-from gateway.relay.ending.lingering import Lingering
+from gateway.relay.ending.closer import Lingering
 from gateway.relay.http.relaying import RelayingConnection
 from gateway.relay.transports import owns_transport, pause_reading, reset, resume_reading
 from gateway.relay.tunnel import Tunnel

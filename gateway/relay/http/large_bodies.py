@@ -20,11 +20,10 @@ from gateway.core.access.access_right import ActivityCounter
 from gateway.core.downstream.connection import Connection
 from gateway.core.http.framing import Body, LengthBody
 from gateway.relay.context import Context
-from gateway.relay.ending.kernel import descriptor_of, is_tls
+from gateway.relay.epolls import Readiness
 from gateway.relay.http.pipes import Pipe, Pipes
-from gateway.relay.http.readiness import Readiness
 from gateway.relay.http.upstream import UpstreamConnection
-from gateway.relay.transports import pause_reading
+from gateway.relay.transports import descriptor_of, is_tls, pause_reading
 
 _FLAGS: Final = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE if hasattr(os, "splice") else 0
 _ROUNDS: Final = 4

@@ -17,7 +17,7 @@ from gateway.core.access.refusals import CLOSE_DRAINING, CLOSE_SERVICE_RESTART
 from gateway.core.http.framing import Body, FramingError
 from gateway.core.limits.connection_quota import ARRIVAL_SECONDS
 from gateway.relay.context import Context
-from gateway.relay.ending.lingering import Lingering
+from gateway.relay.ending.closer import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
 from gateway.relay.turns import SMALL_READ
 

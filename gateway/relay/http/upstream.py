@@ -18,8 +18,7 @@ from gateway.core.downstream.connection import Connection
 from gateway.core.http.response_heads import ResponseHead
 from gateway.core.limits.values import Limits
 from gateway.relay.ending.closer import Closer, DeferredAborts
-from gateway.relay.ending.kernel import is_tls
-from gateway.relay.transports import owns_transport, pause_reading, resume_reading
+from gateway.relay.transports import is_tls, owns_transport, pause_reading, resume_reading
 from gateway.relay.turns import SMALL_READ, Turns
 from gateway.relay.wheel import TimerWheel
 from shared.routes.route import Target

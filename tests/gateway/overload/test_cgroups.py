@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.overload.memory import Mount, limit_files, read_groups, read_limit, read_mounts
+from gateway.overload import Mount, limit_files, read_groups, read_limit, read_mounts
 
 V2 = "30 23 0:26 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 V1 = (

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.overload.memory import ResidentMemory, memory_limit, worker_bound
+from gateway.overload import ResidentMemory, memory_limit, worker_bound
 
 MIB = 1 << 20
 V2 = "30 23 0:26 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"

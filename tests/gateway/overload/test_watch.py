@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from gateway.core.limits.overload import Overload, Step
-from gateway.overload.watch import OverloadWatch, make_trim
+from gateway.overload import OverloadWatch, make_trim
 
 
 class Machine:

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.limits.proxy_header import (
+from gateway.core.limits.addresses import (
     FIXED_BYTES,
-    MAX_BYTES,
+    MAX_PROXY_BYTES,
     SIGNATURE,
     BadProxyHeader,
     remaining_bytes,
@@ -83,7 +83,7 @@ def test_a_local_connection_is_the_proxys_own(family: int) -> None:
         header(length=11),
         header(length=0),
         header("::1", length=35),
-        header(length=MAX_BYTES + 1),
+        header(length=MAX_PROXY_BYTES + 1),
         header(length=0xFFFF),
     ],
 )
@@ -92,7 +92,7 @@ def test_a_malformed_proxy_header_is_refused(raw: bytes) -> None:
         remaining_bytes(raw[:FIXED_BYTES])
 
 
-@given(st.binary(min_size=4, max_size=4), st.binary(max_size=MAX_BYTES))
+@given(st.binary(min_size=4, max_size=4), st.binary(max_size=MAX_PROXY_BYTES))
 def test_any_bytes_are_read_or_refused(said: bytes, rest: bytes) -> None:
     fixed = SIGNATURE + said
     try:

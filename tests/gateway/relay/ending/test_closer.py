@@ -8,9 +8,8 @@ import socket
 import pytest
 
 from gateway.core.limits.values import Limits
-from gateway.relay.ending.closer import Closer
-from gateway.relay.ending.kernel import keep_accepted_alive, keep_alive, limit_orphan
-from gateway.relay.ending.lingering import Lingering
+from gateway.relay.ending.closer import Closer, Lingering
+from gateway.relay.transports import keep_accepted_alive, keep_alive, limit_orphan
 from tests.gateway.relay.ending.test_deferred_aborts import Side, connected
 from tests.gateway.relay.harness import READ_SECONDS
 

@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from gateway.relay.ending.hangups import Hangups
+from gateway.relay.epolls import Hangups
 from tests.gateway.relay.ending.test_deferred_aborts import connected
 from tests.gateway.relay.harness import READ_SECONDS
 

@@ -7,8 +7,7 @@ import gc
 import weakref
 from unittest.mock import Mock
 
-from gateway.relay.ending.closer import Closer
-from gateway.relay.ending.lingering import Lingering
+from gateway.relay.ending.closer import Closer, Lingering
 
 
 class Transport(Mock):

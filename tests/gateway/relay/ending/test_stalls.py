@@ -6,8 +6,8 @@ import asyncio
 
 import pytest
 
-from gateway.relay.ending.kernel import progress, unacknowledged
 from gateway.relay.ending.stalls import StallWatch
+from gateway.relay.transports import progress, unacknowledged
 from tests.gateway.relay.ending.test_deferred_aborts import connected
 from tests.gateway.relay.harness import READ_SECONDS
 

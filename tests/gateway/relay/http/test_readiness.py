@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gateway.relay.http.readiness import Readiness
+from gateway.relay.epolls import Readiness
 
 Pair = tuple[socket.socket, socket.socket]
 
