@@ -6,7 +6,7 @@ import asyncio
 from dataclasses import dataclass, field
 from itertools import count
 
-from gateway.relay.bridge.input_buffer import WORK_SECONDS, InputBuffer
+from gateway.relay.bridge.buffers import WORK_SECONDS, InputBuffer
 from gateway.relay.turns import PORTION_BYTES, Turns
 
 
