@@ -10,21 +10,32 @@ import base64
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from shared.version import VERSION
+from tests.controller.test_restore_running import world_of
+from tests.deploy.kubernetes.manifests import read
+from tests.deploy.test_wheel import IMPORT_ALL
 from tests.programs import RedisServer
 from tests.shared.samples import SIGNERS, key_set_of
 
 ROOT = Path(__file__).parents[2]
+NAMES = ("gateway", "controller")
 START_SECONDS = 30.0
+SHARE_AT_START = 0.75
+"""Of the memory that a pod requests; the rest is for what it serves."""
 KUBECONFIG = {
     "apiVersion": "v1", "kind": "Config", "current-context": "none",
     "clusters": [{"name": "none", "cluster": {"server": "https://127.0.0.1:1"}}],
@@ -35,43 +46,62 @@ KUBECONFIG = {
 
 @dataclass(frozen=True)
 class Image:
-    """The content of an image file: the installed lock, the copied files, the command."""
+    """The content of an image file: the installed lock, the steps for /srv, the command."""
 
     lock: str
-    copies: tuple[tuple[str, str], ...]
+    steps: tuple[tuple[str, str], ...]
     entrypoint: tuple[str, ...]
-    runs: tuple[str, ...]
     script: str
     workdir: str
     user: str
+    final: str
 
     @classmethod
     def read(cls, path: Path) -> Image:
-        text = path.read_text()
-        final = text.rsplit("\nFROM ", 1)[1]
-        copies = re.findall(r"^COPY (?:--from=\S+ )?(\S+) (/srv\S+)$", final, re.MULTILINE)
+        text = re.sub(r"^#.*\n", "", path.read_text(), flags=re.MULTILINE)
+        build, final = text.split("\nFROM ")[1:]
+        steps = re.findall(r"^(COPY|RUN) ((?:.+\\\n)*.+)$", build, re.MULTILINE)
+        first = build.partition("WORKDIR /srv/fumarole")[0].count("\nCOPY")
+        first += build.partition("WORKDIR /srv/fumarole")[0].count("\nRUN")
+        assert "COPY --from=build /srv/fumarole /srv/fumarole\n" in final
         return cls(
-            lock=re.findall(r"require-hashes -r (\w+\.txt)", text)[0],
-            copies=tuple((source.removeprefix("/build/"), target) for source, target in copies),
+            lock=re.findall(r"-r (gateway|controller)\.txt", build)[0] + ".txt",
+            steps=tuple(steps[first:]),
             entrypoint=tuple(json.loads(re.findall(r"^ENTRYPOINT (.+)$", final, re.MULTILINE)[0])),
-            runs=tuple(re.findall(r"^RUN (python .+)$", final, re.MULTILINE)),
             script=re.findall(r"^RUN (printf (?:.+\\\n)*.+)$", final, re.MULTILINE)[0],
             workdir=re.findall(r"^WORKDIR (\S+)$", final, re.MULTILINE)[0],
             user=re.findall(r"^USER (\S+)$", final, re.MULTILINE)[0],
+            final=final,
         )
 
-    def lay_out(self, folder: Path) -> Path:
-        """Copy the files as the image has them; return the working directory."""
-        ignore = shutil.ignore_patterns("__pycache__", "node_modules", "build")
-        for source, target in self.copies:
-            built = source.endswith("/build")
-            shutil.copytree(
-                ROOT / source,
-                folder / target.lstrip("/"),
-                ignore=None if built else ignore,
-                dirs_exist_ok=True,
-            )
-        return folder / self.workdir.lstrip("/")
+    def lay_out(self, folder: Path, programs: Path) -> Path:
+        """Carry out the steps that make the image's working directory; return the directory."""
+        workdir = folder / self.workdir.lstrip("/")
+        workdir.mkdir(parents=True)
+        for web in ROOT.glob("*/web/build"):  # the earlier steps build these
+            shutil.copytree(web, folder / "build" / web.relative_to(ROOT))
+        for word, text in self.steps:
+            if word == "COPY":
+                source, target = text.split()
+                shutil.copytree(ROOT / source, workdir / target, ignore=ignored_by_docker)
+            else:
+                script = text.replace("/build/", f"{folder}/build/")
+                path = {"PATH": f"{programs}:{os.environ['PATH']}"}
+                subprocess.run(["sh", "-euc", script], cwd=workdir, env=path, check=True)
+        return workdir
+
+
+def ignored_by_docker(folder: str, names: list[str]) -> set[str]:
+    """Return the names in *folder* that .dockerignore keeps out of the images."""
+    here = Path(folder).relative_to(ROOT)
+    patterns = (ROOT / ".dockerignore").read_text().split()
+    return {
+        name
+        for name in names
+        for pattern in patterns
+        if fnmatchcase(str(here / name), pattern)
+        or (pattern.startswith("**/") and fnmatchcase(name, pattern.removeprefix("**/")))
+    }
 
 
 def make_environment(folder: Path, lock: str) -> Path:
@@ -142,45 +172,146 @@ def without_bytecode(folder: Path) -> list[Path]:
     ]
 
 
-def command_of_the_docs(name: str, image: Image, folder: Path) -> str:
-    """Install the image's command, run it in another folder, and return the name that it prints."""
-    programs = folder / "env/bin"
-    script = image.script.replace("/usr/local/bin", str(programs))
-    script = script.replace("/srv/", f"{folder}/image/srv/")
-    subprocess.run(["sh", "-euc", script], check=True)
-    path = {"PATH": f"{programs}:{os.environ['PATH']}"}
-    command = [f"fumarole-{name}", "--version"]
-    done = subprocess.run(command, cwd=folder, env=path, capture_output=True, text=True, check=True)
-    return re.sub(r"\S+$", "", done.stdout.strip())
+@dataclass(frozen=True)
+class Made:
+    """An image's files in a folder, and an environment with its packages alone."""
+
+    name: str
+    image: Image
+    folder: Path
+    workdir: Path
+    programs: Path
+
+    @property
+    def command(self) -> list[str]:
+        """The image's command."""
+        return [str(self.programs / "python"), *self.image.entrypoint[1:]]
+
+    def read_only(self, writable: Path) -> Path:
+        """Return a program that runs the image's command, at its place, where only *writable* is.
+
+        It runs as the image's user, who has no rights beyond its own.
+        """
+        quoted = {key: shlex.quote(str(path)) for key, path in
+                  {"workdir": self.workdir, "writable": writable}.items()}  # fmt: skip
+        number = self.image.user.partition(":")[0]
+        mounts = (
+            "mount -t tmpfs tmpfs /srv && mkdir /srv/fumarole"
+            f" && mount --bind {quoted['workdir']} /srv/fumarole"
+            " && mount -o remount,bind,ro /srv/fumarole"
+            f" && mount --bind {quoted['writable']} {quoted['writable']}"
+            " && mount -o remount,bind,ro / && cd /srv/fumarole"
+            f' && exec unshare -U --map-user={number} --map-group={number} "$@"'
+        )
+        words = shlex.join(["unshare", "-Urm", "sh", "-euc", mounts, "pod", *self.command])
+        program = self.folder / f"read-only-{self.name}"
+        program.write_text(f'#!/bin/sh\nexport TMPDIR={quoted["writable"]}\nexec {words} "$@"\n')
+        program.chmod(0o755)
+        return program
 
 
-@pytest.mark.parametrize("name", ["gateway", "controller"])
-def test_a_process_starts_with_only_the_files_of_its_image(
-    name: str, tmp_path: Path, redis_server: RedisServer
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Made]:
+    """Return a function that makes an image's files and environment, once."""
+
+    @cache
+    def make(name: str) -> Made:
+        folder = tmp_path_factory.mktemp(name)
+        image = Image.read(ROOT / f"Dockerfile.{name}")
+        programs = make_environment(folder / "env", image.lock).parent
+        workdir = image.lay_out(folder / "image", programs)
+        script = image.script.replace("/usr/local/bin", str(programs))
+        script = script.replace("/srv/", f"{folder}/image/srv/")
+        subprocess.run(["sh", "-euc", script], check=True)
+        return Made(name, image, folder, workdir, programs)
+
+    return make
+
+
+def resident_bytes(pid: int) -> int:
+    """Return the resident memory of a process."""
+    found = re.findall(r"^VmRSS:\s+(\d+) kB$", Path(f"/proc/{pid}/status").read_text(), re.M)
+    return int(found[0]) * 1024
+
+
+def requested_bytes(deployment: str) -> int:
+    """Return the memory that the manifests request for a Deployment's container."""
+    for one in read("base/controller.yaml", "base/hub.yaml", "base/gateway.yaml"):
+        if one["kind"] == "Deployment" and one["metadata"]["name"] == deployment:
+            (container,) = one["spec"]["template"]["spec"]["containers"]
+            request: str = container["resources"]["requests"]["memory"]
+            return int(request.removesuffix("Mi")) << 20
+    raise AssertionError(deployment)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_image_holds_what_its_process_needs_and_no_more(
+    name: str, made: Callable[[str], Made]
 ) -> None:
-    image = Image.read(ROOT / f"Dockerfile.{name}")
-    assert not image.user.startswith(("0", "root"))
-    python = make_environment(tmp_path / "env", image.lock)
-    workdir = image.lay_out(tmp_path / "image")
-    other = {"gateway": "controller", "controller": "gateway"}[name]
-    assert {path.name for path in workdir.iterdir()} == {"shared", name}
-    assert not (workdir / other).exists()
-    command = [str(python), *image.entrypoint[1:]]
-    for run in image.runs:
-        subprocess.run([python, *run.split()[1:]], cwd=workdir, check=True)
-    assert not without_bytecode(workdir), "it would be compiled at each start"
+    image = made(name)
+    assert {path.name for path in image.workdir.iterdir()} == {"shared", name}
+    assert not image.image.user.startswith(("0", "root"))
+    assert not without_bytecode(image.workdir), "it would be compiled at each start"
+    assert 'sysconfig.get_path("stdlib")' in image.image.final, "it has no bytecode either"
+    assert [path.name for path in (image.workdir / name / "web").iterdir()] == ["build"]
+    unreadable = [path for path in image.workdir.rglob("*") if not path.stat().st_mode & 0o004]
+    assert not unreadable
 
-    bare = subprocess.run(command, cwd=workdir, env={"HOME": str(tmp_path)}, capture_output=True)
-    assert bare.returncode == 2, bare.stderr.decode()
-    assert b"FUMAROLE_LINK_KEY_FILE is not set" in bare.stderr
+    done = subprocess.run(
+        [*image.command[:1], "-c", IMPORT_ALL, name],
+        cwd=image.workdir, env={}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
 
-    assert command_of_the_docs(name, image, tmp_path) == f"fumarole-{name} "
 
+@pytest.mark.parametrize("name", NAMES)
+def test_an_image_has_the_command_of_the_docs(
+    name: str, made: Callable[[str], Made], tmp_path: Path
+) -> None:
+    path = {"PATH": f"{made(name).programs}:{os.environ['PATH']}"}
+    command = [f"fumarole-{name}", "--version"]
+    done = subprocess.run(command, cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert done.stdout.split() == [f"fumarole-{name}", VERSION], done.stderr
+    done = subprocess.run(command[:1], cwd=tmp_path, env=path, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "FUMAROLE_LINK_KEY_FILE is not set" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "roles"), [("gateway", ""), ("controller", "api,reconciler"), ("controller", "hub")]
+)
+def test_a_process_starts_within_the_memory_that_its_pod_requests(
+    name: str,
+    roles: str,
+    made: Callable[[str], Made],
+    tmp_path: Path,
+    redis_server: RedisServer,
+) -> None:
+    image = made(name)
     settings = settings_for(name, tmp_path, redis_server.url)
-    process = subprocess.Popen(command, cwd=workdir, env=settings, stderr=subprocess.PIPE)
+    if roles:
+        settings["FUMAROLE_CONTROLLER_ROLES"] = roles
+    process = subprocess.Popen(
+        image.command, cwd=image.workdir, env=settings, stderr=subprocess.PIPE
+    )
     try:
         wait_until_healthy(process, tmp_path / "addresses")
+        deployment = f"fumarole-{'hub' if roles == 'hub' else name}"
+        assert resident_bytes(process.pid) < SHARE_AT_START * requested_bytes(deployment)
     finally:
         process.terminate()
         _, errors = process.communicate(timeout=30)
     assert process.returncode == 0, errors.decode()
+
+
+@pytest.mark.needs("namespaces", "node")
+@pytest.mark.timeout(300)
+async def test_a_session_is_opened_by_the_images_on_a_read_only_file_system(
+    made: Callable[[str], Made], redis_server: RedisServer, tmp_path: Path
+) -> None:
+    programs = {name: made(name).read_only(tmp_path) for name in NAMES}
+    store = f"sqlite:///{tmp_path}/store.db"
+    async with world_of(tmp_path, redis_server.url, store, programs=programs) as world:
+        await world.run("web")
+        await world.enter("page", "web")
+        assert (await world.look("page")).text.startswith("web ")
