@@ -121,23 +121,21 @@ class ConnectionRegistry:
         session = self._sessions.get(access_right.sid)
         if session is not None and 0 < self.max_per_session <= len(session.members):
             return False
-        user = access_right.user or self._quota_key(access_right)
+        user = access_right.user or self._key_of_address(access_right.address)
         most = self.max_per_address if access_right.user is None else self.max_per_user
         return user is None or not 0 < most <= self._of_user.get(user, 0)
 
-    def _quota_key(self, access_right: AccessRight) -> str | None:
-        """Return the key that a connection counts for; None if it is not limited."""
-        user, address = access_right.user, access_right.address
-        if user is not None or not address:
-            return user
-        if self.trusted and is_within(address, self.trusted):
+    def _key_of_address(self, address: str) -> str | None:
+        """Return the key that a connection without a user counts for; None if it is not limited."""
+        if not address or (self.trusted and is_within(address, self.trusted)):
             return None
         return f"\0{limit_key(address)}"  # no user's name holds a control character
 
     def add(self, member: Member) -> None:
         """Register an open connection; registering it twice changes nothing."""
         access_right, kind = member.access_right, member.kind
-        sid, user = access_right.sid, access_right.user or self._quota_key(access_right)
+        user = access_right.user or self._key_of_address(access_right.address)
+        sid = access_right.sid
         session = self._sessions.get(sid)
         if session is None:
             session = self._sessions[sid] = _Session(self, sid)
@@ -171,7 +169,8 @@ class ConnectionRegistry:
 
     def _discard(self, member: Member, reason: str | None) -> None:
         access_right, kind = member.access_right, member.kind
-        sid, user = access_right.sid, access_right.user or self._quota_key(access_right)
+        user = access_right.user or self._key_of_address(access_right.address)
+        sid = access_right.sid
         session = self._sessions.get(sid)
         if session is None or member not in session.members:
             return

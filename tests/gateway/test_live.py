@@ -6,9 +6,11 @@ import asyncio
 import time
 from collections.abc import Iterable
 from ipaddress import ip_network
+from math import inf
 from typing import Any
 
 import msgspec
+import pytest
 
 from gateway.core.access.access_right import (
     DRAINING,
@@ -114,6 +116,23 @@ async def test_each_grant_expires_without_an_event() -> None:
     await asyncio.sleep(0.5)
     assert (later.ended, last.ended) == ([GRANT_ENDED], [])
     assert len(r.live) == 1
+
+
+async def test_a_session_is_checked_when_its_next_right_ends_and_every_hour() -> None:
+    table, now = table_of(route(1)), time.time()
+    loop = asyncio.get_running_loop()
+    live = ConnectionRegistry(table=lambda: table, wall=lambda: now, loop=loop)
+    for seconds, expected in ((7200.0, 3600.0), (60.0, 60.0), (0.5, 0.5), (-1.0, 0.0)):
+        # Of all rights in the session, the first to end decides.
+        live.add(Connection(table, ends_at=now + seconds))
+        (session,) = live._sessions.values()
+        assert live.next_look(session, 100.0) == pytest.approx(100.0 + expected, abs=1e-3)
+    for one in live.members():
+        live.discard(one)
+    live.add(Connection(table, ends_at=inf))
+    (session,) = live._sessions.values()
+    assert live.next_look(session, 100.0) == 0.0
+    live.close()
 
 
 async def test_an_expiring_route_closes_its_connections_at_expiry() -> None:
@@ -250,6 +269,12 @@ async def test_without_limits_every_connection_is_admitted() -> None:
     r = Registry()
     mine = [r.connect() for _ in range(3)]
     assert r.live.has_room(mine[0].access_right)
+    mine[0].access_right.user, mine[0].access_right.address = None, "2001:db8::1"
+    for _ in range(3):
+        visitor = Connection(table_of(route(1)))
+        visitor.access_right = mine[0].access_right
+        r.live.add(visitor)
+    assert r.live.has_room(mine[0].access_right)
 
 
 async def test_a_limit_of_one_is_one_connection() -> None:
@@ -298,9 +323,13 @@ async def test_a_successor_replaces_a_connection_without_notification() -> None:
 
 async def test_nothing_is_kept_of_connections_that_have_closed() -> None:
     r = Registry()
-    for connection in [r.connect(ends_at=time.time() + 600) for _ in range(2)]:
-        r.live.discard(connection)
-    assert (r.live._sessions, r.live._of_user, r.live._wheel._buckets) == ({}, {}, {})
+    for waits in (0.0, 0.3):  # the wheel has put a connection into a bucket by then
+        connections = [r.connect(ends_at=time.time() + 600) for _ in range(2)]
+        await asyncio.sleep(waits)
+        for connection in connections:
+            r.live.discard(connection)
+        assert (r.live._sessions, r.live._of_user) == ({}, {})
+        assert (r.live._wheel._buckets, r.live._wheel._new) == ({}, set())
 
 
 async def test_a_session_without_grants_is_not_reviewed() -> None:
