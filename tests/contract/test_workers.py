@@ -334,7 +334,9 @@ async def test_a_second_signal_ends_all_workers_at_once(tmp_path: Path, serve: S
         await with_tunnels(rig, await serve(websocket()))
         family = family_of(rig)
         rig.process.signal(signal.SIGTERM)
-        await asyncio.sleep(0.3)
+        async with asyncio.timeout(5.0):
+            while (await rig.process.ops_answer("/readyz")).status != 503:
+                await asyncio.sleep(0.01)
         rig.process.signal(signal.SIGTERM)
         await rig.process.wait(5.0)
         assert await until_gone(family, 2.0) < 2.0

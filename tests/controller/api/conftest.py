@@ -21,6 +21,7 @@ from controller.api.application import list_operations
 from controller.api.openapi import describe
 from controller.api.operations import Operation
 from controller.api.parts import ApiParts
+from controller.api.server_sent_events import EventStreams
 from controller.explain.explainer import Explainer
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
@@ -72,6 +73,7 @@ class Api:
     metrics: MetricSampler
     operations: Sequence[Operation]
     described: Described
+    streams: EventStreams
     woken: list[str] = field(default_factory=list)
 
 
@@ -235,7 +237,18 @@ async def api(
     app.middlewares.insert(0, described.middleware)
     headers = {"Authorization": f"Bearer {service_token()}"}
     client: Client = await aiohttp_client(ApiServer(app), headers=headers)
-    yield Api(client, store, submissions, commands, sessions, metrics, operations, described, woken)
+    yield Api(
+        client=client,
+        store=store,
+        submissions=submissions,
+        commands=commands,
+        sessions=sessions,
+        metrics=metrics,
+        operations=operations,
+        described=described,
+        streams=parts.streams,
+        woken=woken,
+    )
     await client.close()
     await store.close()
     assert described.wrong == []

@@ -77,9 +77,11 @@ async def test_a_viewer_can_neither_type_nor_resize(hub: Hub, executor: FakeExec
     view, control = await hub.attach(mode="view"), await hub.attach()
     await view.socket.send_bytes(b"rm -rf /\n")
     await view.socket.send_str('{"type":"resize","cols":1,"rows":1}')
-    await view.socket.ping()
     await control.socket.send_bytes(b"w\n")
-    await asyncio.sleep(0.05)
+    # The hub handles the messages of a client in order: all before the ping have had their effect.
+    for client in (view, control):
+        await client.socket.send_str('{"type":"ping"}')
+        await client.hear("pong")
     assert bytes(executor.streams[0].typed) == b"w\n"
     assert executor.streams[0].sizes == [(80, 24)]
 

@@ -33,6 +33,9 @@ class FakeTerminals(TerminalSessions):
         self.down = False
         self.refused = 0
         self.refreshed = 0
+        self.found = 0
+        self.polled = 0
+        self.polling = False
         self.left = False
         self.elsewhere: set[str] = set()
         self.revoked: list[StoredRevocation] = []
@@ -54,13 +57,29 @@ class FakeTerminals(TerminalSessions):
 
     async def find(self, sid: str) -> Terminal | None:
         self._check()
+        self.found += 1
         return self.terminals.get(sid)
 
     async def held(self) -> Mapping[str, Terminal]:
         self._check()
         answer = dict(self.terminals)
+        self.polling = True
         await self.pause.wait()
+        self.polling = False
+        self.polled += 1
         return answer
+
+    async def hold_poll(self) -> None:
+        """Wait until a poll has read the terminals, and keep its result back."""
+        self.pause.clear()
+        await until(lambda: self.polling)
+
+    async def poll(self) -> None:
+        """Wait until the hub has taken the result of a poll that starts from now on."""
+        self.pause.set()
+        # The poll after it starts once its result was taken.
+        after = self.polled + 2
+        await until(lambda: self.polled > after)
 
     async def revocations(self) -> list[StoredRevocation]:
         self._check()
@@ -111,8 +130,7 @@ async def test_a_shell_is_opened_before_the_first_client_attaches() -> None:
 async def test_a_just_created_terminal_is_found() -> None:
     terminals = FakeTerminals()
     async with running(terminals, FakeExecutor()) as shells:
-        await asyncio.sleep(0.02)
-        terminals.pause.clear()
+        await terminals.hold_poll()
         terminals.terminals[SID] = TERMINAL
         assert await shells.open(await shells.find(SID))
 
@@ -121,11 +139,10 @@ async def test_a_terminal_found_during_a_poll_is_not_ended_by_its_older_result()
     terminals = FakeTerminals()
     terminals.pause.clear()
     async with running(terminals, FakeExecutor()) as shells:
-        await asyncio.sleep(0.01)  # a poll has read no terminal; it is held
+        await terminals.hold_poll()  # it has read no terminal
         terminals.terminals[SID] = TERMINAL
         shell = await shells.open(await shells.find(SID))
-        terminals.pause.set()
-        await asyncio.sleep(0.05)
+        await terminals.poll()
         assert shell.ending is None
 
 
@@ -133,13 +150,12 @@ async def test_two_concurrent_attaches_share_one_shell() -> None:
     executor = FakeExecutor()
     terminals = FakeTerminals()
     async with running(terminals, executor) as shells:
-        await asyncio.sleep(0.02)
-        terminals.pause.clear()
+        await terminals.hold_poll()
         terminals.terminals[SID] = TERMINAL
         executor.gate.clear()
         one = asyncio.create_task(_attach(shells))
         two = asyncio.create_task(_attach(shells))
-        await asyncio.sleep(0.02)
+        await until(lambda: terminals.found == 2 and len(executor.commands) == 1)
         executor.gate.set()
         assert await one is await two
         assert len(executor.streams) == 1
@@ -202,12 +218,12 @@ async def test_another_pod_gets_another_shell() -> None:
 
 
 async def test_an_exited_shell_is_reopened_for_an_attaching_client() -> None:
-    executor = FakeExecutor()
-    async with running(FakeTerminals(TERMINAL), executor) as shells:
+    terminals, executor = FakeTerminals(TERMINAL), FakeExecutor()
+    async with running(terminals, executor) as shells:
         shell = await shells.open(await shells.find(SID))
         executor.streams[0].exit(0)
         await until(lambda: shell.ending is not None)
-        await asyncio.sleep(0.05)
+        await terminals.poll()
         assert len(executor.streams) == 1, "nobody asked for another"
         assert await shells.open(await shells.find(SID)) is not shell
 
@@ -242,8 +258,7 @@ async def test_a_refused_exec_is_reported_and_retried(clock: Clock) -> None:
     terminals, executor = FakeTerminals(), FakeExecutor()
     executor.refuse = ExecFailed("pods/exec was refused with 500", status=500)
     async with running(terminals, executor, clock) as shells:
-        await asyncio.sleep(0.02)
-        terminals.pause.clear()
+        await terminals.hold_poll()
         terminals.terminals[SID] = TERMINAL
         place = await shells.find(SID)
         for _ in range(3):

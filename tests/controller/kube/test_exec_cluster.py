@@ -76,16 +76,20 @@ async def test_a_shell_in_a_pod(kube: Kube) -> None:
         # After the hang-up its program gets a signal and does not stay in the pod.
         stream, _ = await open_shell(executor, WHERE)
         await stream.send(b"exec sleep 98765\n")
-        await asyncio.sleep(0.2)
-        await stream.close()
         look = ["sh", "-c", "grep -la 9876[5] /proc/[0-9]*/cmdline; echo end"]
-        async with asyncio.timeout(10):
-            while True:
-                stream = await executor.open(WHERE, look)
-                found = await read_until(stream, b"end\r\n")
-                await stream.close()
-                if found == b"end\r\n":
-                    break
+
+        async def runs() -> bool:
+            looking = await executor.open(WHERE, look)
+            found = await read_until(looking, b"end\r\n")
+            await looking.close()
+            return b"/proc/" in found
+
+        async with asyncio.timeout(20):
+            while not await runs():
+                await asyncio.sleep(0.1)
+        await stream.close()
+        async with asyncio.timeout(20):
+            while await runs():
                 await asyncio.sleep(0.1)
 
         for where, status in (

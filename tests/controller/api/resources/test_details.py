@@ -74,7 +74,7 @@ async def test_history_holds_every_attempt_pod_and_update(api: Api) -> None:
     assert (await api.client.get("/v1/jobs/never-was/history")).status == 404
 
 
-def text(*pieces: bytes, cut: bool = False, cut_when: asyncio.Semaphore | None = None) -> Answer:
+def text(*pieces: bytes, cut_when: asyncio.Semaphore | None = None) -> Answer:
     shown = [
         {"metadata": {"name": f"j-j1-job-{i}", "uid": f"p{i}"}, "status": {"phase": "Succeeded"}}
         for i in range(2)
@@ -90,9 +90,7 @@ def text(*pieces: bytes, cut: bool = False, cut_when: asyncio.Semaphore | None =
             await response.write(piece)
         if cut_when is not None:
             await cut_when.acquire()
-        elif cut:
-            await asyncio.sleep(0.5)  # by then the preceding output is read
-        if (cut or cut_when is not None) and request.transport is not None:
+            assert request.transport is not None
             request.transport.abort()
         return response
 
@@ -141,9 +139,15 @@ async def test_an_interrupted_log_of_one_rank_is_marked_by_a_line(api: Api, scri
 
 async def test_an_interrupted_followed_log_is_marked(api: Api, script: Script) -> None:
     await ran(api, run(0))
-    script.answer(text(b"one\n", cut=True))
+    was_read = asyncio.Semaphore(0)
+    script.answer(text(b"one\n", cut_when=was_read))
     answer = await api.client.get("/v1/jobs/j1/logs?follow=true")
-    assert "event: broken" in await answer.text()
+    said = ""
+    async for piece in answer.content.iter_any():
+        said += piece.decode()
+        if "one" in said and was_read.locked():
+            was_read.release()
+    assert "event: broken" in said
 
 
 @pytest.mark.parametrize(

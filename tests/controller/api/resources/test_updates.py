@@ -25,7 +25,6 @@ class Reader:
 
     def __init__(self, content: Any) -> None:
         self._content = content
-        self.comments = 0
 
     async def next(self) -> Event:
         event: Event = {}
@@ -33,13 +32,22 @@ class Reader:
             while True:
                 line = (await self._content.readline()).decode()
                 assert line, "the stream ended"
-                name, _, value = line.rstrip("\n").partition(": ")
                 if line.startswith(":"):
-                    self.comments += 1
-                elif name:
+                    continue
+                name, _, value = line.rstrip("\n").partition(": ")
+                if name:
                     event[name] = value
                 elif event:
                     return event | {"data": json.loads(event["data"])}
+
+    async def comment(self) -> str:
+        """Skip to the next comment and return it."""
+        async with asyncio.timeout(20):
+            while True:
+                line: str = (await self._content.readline()).decode()
+                assert line, "the stream ended"
+                if line.startswith(":"):
+                    return line
 
 
 @asynccontextmanager
@@ -136,10 +144,9 @@ async def test_an_idle_stream_sends_keep_alive_comments(
 ) -> None:
     monkeypatch.setattr("controller.api.resources.updates.KEEP_ALIVE_SECONDS", 0.1)
     async with following(api, "?after=0") as reader:
-        await asyncio.sleep(0.8)
+        assert await reader.comment() == ": here\n"
         await happen(api, "IN_QUEUE")
-        await reader.next()
-        assert reader.comments >= 1
+        assert (await reader.next())["id"] == "1"
 
 
 async def test_a_reader_behind_retention_is_notified(api: Api) -> None:
@@ -179,7 +186,10 @@ async def test_a_stalled_reader_is_disconnected_and_others_are_not(
             long = f"{number} " + "x" * 60000
             record = await update_job(transaction, record, now=1.0, message=long)
     stalled = await api.client.get("/v1/updates?after=0")
-    await asyncio.sleep(1.5)  # the client reads nothing
+    assert api.streams.open == 1
+    async with asyncio.timeout(20):
+        while api.streams.open:  # the client reads nothing
+            await asyncio.sleep(0.01)
     async with following(api, "?after=0") as reader:
         seen = [(await reader.next())["id"] for _ in range(301)]
         assert seen == [str(number) for number in range(1, 302)]
