@@ -34,18 +34,18 @@ import uvloop
 from benchmarks.peers.fumarole import BASE, make_route, new_sid
 from benchmarks.peers.protocol_relay import Side
 from benchmarks.requests import KEY, Visitor, socket_head
-from gateway.audit_log import AuditLog
 from gateway.bus.repairer import load_table
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
 from gateway.core.http.upgrade import accept_value
 from gateway.live import ConnectionRegistry
+from gateway.observers.audit_log import AuditLog
+from gateway.observers.reporter import Activities
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import Dependencies
 from gateway.relay.dial import Dialler
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
-from gateway.reporter import Activities
 from shared.bus import Snapshot
 from shared.events import Head
 from shared.routes.route import RouteReader

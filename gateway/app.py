@@ -23,7 +23,6 @@ from typing import Any, Final
 from aiohttp import web
 
 from gateway.assertion_keys import AssertionKeyFile
-from gateway.audit_log import AuditLog
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
 from gateway.bus.holder import Changed
@@ -36,7 +35,11 @@ from gateway.core.bus_state import BusClock
 from gateway.core.http.response_heads import HttpDate
 from gateway.core.limits.overload import Overload, Step
 from gateway.core.limits.rates import Rate, RefusalRate
+from gateway.credentials.session_tokens import BearerTokens, SessionTokens, SignatureChecks
+from gateway.credentials.sign_outs import SignOuts
 from gateway.live import ConnectionRegistry
+from gateway.observers.audit_log import AuditLog
+from gateway.observers.reporter import Activities, RecentFailures, Reporter
 from gateway.overload import OverloadWatch, ResidentMemory, make_trim, memory_limit, worker_bound
 from gateway.pages.app import make_pages
 from gateway.pages.assets import Assets, Inside, Linked
@@ -53,10 +56,7 @@ from gateway.relay.context import BridgeFactory, Dependencies, UpgradeRequest
 from gateway.relay.dial import Dialler, make_upstream_tls
 from gateway.relay.gateway import DataPath
 from gateway.relay.meters import Meters
-from gateway.reporter import Activities, RecentFailures, Reporter
-from gateway.session_tokens import BearerTokens, SessionTokens, SignatureChecks
 from gateway.settings import Settings
-from gateway.sign_outs import SignOuts
 from gateway.tls import Certificates, ReloadedFiles
 from shared.bus import BusReader, Keys, ReportWriter, SignOutWriter, connect
 from shared.jose.jwks import KeySource

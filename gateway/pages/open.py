@@ -25,9 +25,9 @@ from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.http.accept import prefers_html
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, retry_after
+from gateway.credentials.session_tokens import SessionTokens
 from gateway.pages.documents import Card, form_action, link_action
 from gateway.pages.responses import Responses, field_of, page_request_of, texts_for
-from gateway.session_tokens import SessionTokens
 from shared.routes.route import Route
 from shared.routes.table import Standing
 from shared.tokens import SessionClaims

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from aiohttp import web
 
-from gateway.audit_log import AuditLog, Operation, Verified
 from gateway.core.access.decision import ServePage
 from gateway.core.access.refusals import Refusal, RefusalRenderer, refusal_fields
 from gateway.core.access.site import Site
 from gateway.core.http.oversize import expiry_lines, foreign_cookie_names
 from gateway.core.limits.rates import RefusalRate
+from gateway.observers.audit_log import AuditLog, Operation, Verified
 from gateway.pages.documents import VARY, Card, Documents, page_headers
 from gateway.pages.texts import LANGUAGES, Texts
 from gateway.relay.http.page_connection import EXTRA_INFO

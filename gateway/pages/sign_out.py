@@ -17,9 +17,9 @@ from gateway.core.access.refusals import REFUSALS
 from gateway.core.http.accept import prefers_html
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, retry_after
+from gateway.credentials.sign_outs import SignOuts
 from gateway.pages.documents import Card, form_action, link_action
 from gateway.pages.responses import Responses, field_of, page_request_of, texts_for
-from gateway.sign_outs import SignOuts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

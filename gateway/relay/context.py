@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from gateway.audit_log import AuditLog
 from gateway.bus.holder import RouteTableHolder
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.assertions import Assertions
@@ -22,7 +21,10 @@ from gateway.core.limits.connection_quota import ConnectionQuota, QuotaMember
 from gateway.core.limits.overload import Overload
 from gateway.core.limits.rates import RefusalRate
 from gateway.core.limits.values import Limits
+from gateway.credentials.session_tokens import BearerTokens
 from gateway.live import ConnectionRegistry
+from gateway.observers.audit_log import AuditLog
+from gateway.observers.reporter import RecentFailures
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.dial import Dialler
 from gateway.relay.ending.closer import Closer
@@ -33,8 +35,6 @@ from gateway.relay.http.upstream import Pool
 from gateway.relay.meters import Meters
 from gateway.relay.turns import Turns
 from gateway.relay.wheel import TimerWheel
-from gateway.reporter import RecentFailures
-from gateway.session_tokens import BearerTokens
 from shared.routes.route import Kind
 
 

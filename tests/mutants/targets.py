@@ -46,7 +46,9 @@ _ROUTES: Final = (
 TARGETS: Final = (
     Target("gateway/core/access/decision.py", _ACCESS),
     Target("gateway/core/access/access_right.py", _ACCESS),
-    Target("gateway/core/access/opening.py", (*_ACCESS, "tests/gateway/test_sign_outs.py")),
+    Target(
+        "gateway/core/access/opening.py", (*_ACCESS, "tests/gateway/credentials/test_sign_outs.py")
+    ),
     Target(
         "gateway/relay/http/admission.py",
         (

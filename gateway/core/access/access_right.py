@@ -62,9 +62,9 @@ class AccessRight(msgspec.Struct, kw_only=True, eq=False):
     - ``ends_at`` is when the right ends by itself, in unix seconds; infinity for never.
     - ``address`` is the client's, once the request is admitted.
     - ``attachment`` is the number and the start of the attachment recorded for it
-      (:mod:`gateway.audit_log`).
+      (:mod:`gateway.observers.audit_log`).
     - ``activity`` counts its bytes: for its session, once it is registered
-      (:mod:`gateway.reporter`).
+      (:mod:`gateway.observers.reporter`).
     """
 
     route: Route

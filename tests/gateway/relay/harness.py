@@ -15,7 +15,6 @@ from typing import Any, cast
 
 import msgspec
 
-from gateway.audit_log import AuditLog
 from gateway.bus.holder import RouteTableHolder
 from gateway.core.access.assertions import Assertions
 from gateway.core.access.grants import Grant, GrantKeys
@@ -23,7 +22,9 @@ from gateway.core.access.opening import OpeningRefused
 from gateway.core.access.site import Site
 from gateway.core.limits.rates import RefusalRate
 from gateway.core.limits.values import Limits
+from gateway.credentials.session_tokens import BearerTokens
 from gateway.live import ConnectionRegistry
+from gateway.observers.audit_log import AuditLog
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import BridgeFactory, Dependencies
 from gateway.relay.dial import Dialler
@@ -31,7 +32,6 @@ from gateway.relay.gateway import DataPath
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.listening import Listener
 from gateway.relay.transports import reset
-from gateway.session_tokens import BearerTokens
 from shared.events import GrantRevoked, Head, RouteRemoved, RouteUpserted
 from shared.routes.route import Kind, RouteReader
 from shared.routes.table import RouteTable

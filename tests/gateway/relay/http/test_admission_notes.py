@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from gateway.audit_log import AuditLog
 from gateway.core.access.access_right import UNCOUNTED, ActivityCounter
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.limits.overload import Step
 from gateway.core.limits.values import Limits
+from gateway.observers.audit_log import AuditLog
 from shared.audit import AuditRecord
 from shared.tokens import SessionClaims
 from tests.gateway.relay.harness import (

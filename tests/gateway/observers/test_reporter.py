@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from gateway import reporter as module
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.grants import Grant
-from gateway.reporter import MOST_LEFT, WRITES, Activities, RecentFailures, Reporter
+from gateway.observers import reporter as module
+from gateway.observers.reporter import MOST_LEFT, WRITES, Activities, RecentFailures, Reporter
 from shared.bus import ReportWriter
 from shared.errors import BusUnavailable
 from shared.reports import Activity, decode_activity

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.reporter import KEPT_SECONDS, RecentFailures
+from gateway.observers.reporter import KEPT_SECONDS, RecentFailures
 from shared.reports import MOST_FAILING
 
 

@@ -13,7 +13,7 @@ import pytest
 from redis.asyncio import Redis
 
 from gateway.core.access.opening import OpeningRefused
-from gateway.session_tokens import BearerTokens, SessionTokens, SignatureChecks
+from gateway.credentials.session_tokens import BearerTokens, SessionTokens, SignatureChecks
 from shared.bus import BusReader, Publisher
 from shared.jose.jwks import KeySource
 from shared.jose.jws import read_key_set
@@ -171,8 +171,8 @@ async def test_a_removed_key_invalidates_cached_tokens(desk: Desk) -> None:
 
 
 async def test_the_cache_of_bearers_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gateway.session_tokens._MOST_MARKED", 10)
-    monkeypatch.setattr("gateway.session_tokens._MOST_VERIFIED", 10)
+    monkeypatch.setattr("gateway.credentials.session_tokens._MOST_MARKED", 10)
+    monkeypatch.setattr("gateway.credentials.session_tokens._MOST_VERIFIED", 10)
     for _ in range(30):
         await desk.bearers.mark(await desk.bearers.verify(desk.signer.token(SID), address=HERE))
     assert len(desk.bearers._marked) <= 10

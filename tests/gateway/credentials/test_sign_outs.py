@@ -7,10 +7,10 @@ from typing import Any, cast
 
 import pytest
 
-from gateway import sign_outs as module
 from gateway.bus.follower import Follower
 from gateway.core.access.grants import Grant
-from gateway.sign_outs import MOST_PENDING, SignOuts
+from gateway.credentials import sign_outs as module
+from gateway.credentials.sign_outs import MOST_PENDING, SignOuts
 from shared.bus import SignOutWriter
 from shared.errors import BusUnavailable
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 
 from gateway.core.access.opening import OpeningRefused
-from gateway.session_tokens import SignatureChecks
+from gateway.credentials.session_tokens import SignatureChecks
 
 
 class Clock:

@@ -1,0 +1,5 @@
+"""What observes connections: :class:`gateway.live.ConnectionRegistry` notifies of each.
+
+- :mod:`.audit_log` records who opened, used and left which session.
+- :mod:`.reporter` tells the controller of activity and failures, for display.
+"""
