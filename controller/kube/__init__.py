@@ -6,8 +6,7 @@
 - ``transport``: requests, with credentials that are read again before they expire.
 - ``library``: the parts of ``kubernetes_asyncio`` that are used, without its models; the proxy.
 - ``errors``: the errors of every call; no error of the client library leaves this package.
-- ``decoding``: objects, reduced to the declared fields; lists in parts.
-- ``loop_turn``: splits long work over several turns of the event loop.
+- ``decoding``: objects, reduced to the declared fields; lists in parts; turns of the event loop.
 - ``watch``: an endless stream of a kind's objects, which lists again by itself when necessary.
 - ``exec``: a command in a container, over WebSocket.
 - ``lease``: a Lease for leader election. ``capacity``: what the nodes can give to pods.

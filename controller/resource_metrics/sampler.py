@@ -14,7 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from controller.kube.loop_turn import LoopTurn
+from controller.kube.decoding import LoopTurn
 from controller.resource_metrics.sources import (
     METRICS,
     MOST_PODS,

@@ -10,10 +10,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from controller.kube.client import Kube
-from controller.kube.decoding import FieldTransform
+from controller.kube.decoding import FieldTransform, LoopTurn
 from controller.kube.errors import KubeError
 from controller.kube.kinds import PODS, SERVICES, VCJOBS, Kind
-from controller.kube.loop_turn import LoopTurn
 from controller.kube.watch import Changed, Deleted, Listed, WatchConnection, WatchEvent, watch
 from controller.volcano import fields
 from controller.volcano.names import INSTANCE_LABEL, volcano_job_name
