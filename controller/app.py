@@ -14,6 +14,7 @@ import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
+from aiohttp import web
 from prometheus_client import CollectorRegistry
 from redis.asyncio import Redis
 
@@ -28,11 +29,12 @@ from controller.jobs.pipeline.border import PluginBorder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_loading import LoadedPlugins, make_loaded
+from controller.jobs.pipeline.plugin_metrics import HookCounts
 from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.storage import remember_places
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
-from controller.jobs.submission.dry_run import DryRun
+from controller.jobs.submission.dry_run import DryRun, count_dry_runs
 from controller.jobs.submission.reservations import PublicLinks
 from controller.jobs.tools.attachments import Tools
 from controller.jobs.tools.plans import ToolPlans
@@ -41,20 +43,12 @@ from controller.kube.capacity import Capacity
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.leader.leader import Leader, make_election
-from controller.leader.watchdog import Watchdog
+from controller.leader.watchdog import LoopStalls, Watchdog
 from controller.logs.opening import open_storage
-from controller.metrics import (
-    HookCounts,
-    LoopStalls,
-    WebhookCounts,
-    count_dry_runs,
-    count_metric_samples,
-    make_debug_route,
-)
 from controller.process import Core, EventHandlers, Process, ProcessTasks
 from controller.resource_metrics.pod_metrics import PodMetricsSource
 from controller.resource_metrics.prometheus import PrometheusSource, make_session
-from controller.resource_metrics.sampler import MetricSampler
+from controller.resource_metrics.sampler import MetricSampler, count_metric_samples
 from controller.resource_metrics.sources import Source
 from controller.sessions.control import JobSessions
 from controller.sessions.gateways import Activities, Notices, PublishedRoutes
@@ -66,7 +60,7 @@ from controller.store.jobs.progress import blocked_calls
 from controller.store.jobs.relations import Peers
 from controller.store.notifications import UpdateNotifications
 from controller.store.probing import StoreProbe
-from controller.webhooks.dispatcher import Webhooks
+from controller.webhooks.dispatcher import WebhookCounts, Webhooks
 from shared.bus import BusInspector, BusReader, Keys, ReportReader, connect
 from shared.jose.jwks import KeySource
 from shared.runtime.listeners import listening
@@ -124,7 +118,7 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
             await _start_hub(process, kube, stack)
         if "api" in settings.roles:
             await _start_api(process, core, kube, leading, redis, notifications, stack)
-        debug = [make_debug_route(lambda: leading.publisher)] if leading is not None else []
+        debug = [_make_debug_route(leading)] if leading is not None else []
         ops = make_ops_app(
             process.registry,
             process.readiness,
@@ -372,6 +366,16 @@ async def _start_hub(process: Process, kube: Kube, stack: AsyncExitStack) -> Non
     )
     process.listens("hub", hub.address)
     process.problems.append(hub.problems)
+
+
+def _make_debug_route(leading: Leader) -> web.RouteDef:
+    """Return ``/debug/routes``: the position that every gateway should have reached."""
+
+    async def debug(_request: web.Request) -> web.Response:
+        publisher = leading.publisher
+        return web.json_response({"leads": False} if publisher is None else publisher.describe())
+
+    return web.get("/debug/routes", debug)
 
 
 def _publish_addresses(process: Process) -> None:

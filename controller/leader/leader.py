@@ -32,7 +32,7 @@ from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.monitoring import Monitoring
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.plugin_calls import PluginCalls
-from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.reconciler import Reconciler, ReconcilerMetrics
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.client import Kube
 from controller.kube.kinds import Kind
@@ -43,13 +43,12 @@ from controller.leader.standby import Standby
 from controller.logs.keeper import LogKeeper
 from controller.logs.live import PodLogs
 from controller.logs.storage import LogStorage
-from controller.metrics import ControllerMetrics
 from controller.process import Core, Process, first_error
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.gateways import Activities
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.queue_positions import QueuePositions
-from controller.sessions.sign_outs import SignOutProcessor
+from controller.sessions.sign_outs import SignOutProcessor, count_sign_outs
 from controller.settings import ControllerSettings
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
@@ -131,7 +130,8 @@ class Leader:
             services=process.settings.jobs.rank_services,
         )
         self._term: _Term | None = None
-        self._metrics = ControllerMetrics(process.registry)
+        self._count_sign_out = count_sign_outs(process.registry)
+        self._metrics = ReconcilerMetrics(process.registry)
         self._metrics.watch(
             queued=lambda: len(self._term.queue) if self._term else 0,
             routes=lambda: self._term.publisher.count if self._term else 0,
@@ -271,7 +271,7 @@ class Leader:
             term=term.number,
             clock=time.time,
             publish=term.publisher.look_at_store,
-            count=self._metrics.sign_out_taken,
+            count=self._count_sign_out,
         )
         await asks.run()
 
@@ -324,7 +324,7 @@ def _make_reconciler(
     leader: _LeaderContext,
     adoption: Adoption,
     queue: WorkQueue,
-    metrics: ControllerMetrics,
+    metrics: ReconcilerMetrics,
     *,
     job_changed: Callable[[str], None],
 ) -> Reconciler:

@@ -12,9 +12,10 @@ import asyncio
 import logging
 import threading
 import time
-from typing import Final, Protocol
+from typing import Final
 
 import sqlalchemy as sa
+from prometheus_client import CollectorRegistry, Counter
 
 from controller.jobs.pipeline.border import Call, PluginBorder
 from controller.store.database import Store
@@ -35,8 +36,26 @@ WRITE_SECONDS: Final = 20.0
 log = logging.getLogger(__name__)
 
 
-class _LoopMetrics(Protocol):
-    def loop_stalled(self, seconds: float, plugin: str) -> None: ...
+class LoopStalls:
+    """Metrics of a blocked event loop, and of the plugin that blocked it."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._stalls = Counter(
+            "fumarole_controller_loop_stalls",
+            "Times that the event loop was blocked for a second or longer",
+            ["plugin"],
+            registry=registry,
+        )
+        self._seconds = Counter(
+            "fumarole_controller_loop_stalled_seconds",
+            "Total seconds for which the event loop was blocked",
+            registry=registry,
+        )
+
+    def loop_stalled(self, seconds: float, plugin: str) -> None:
+        """Count one stall."""
+        self._stalls.labels(plugin).inc()
+        self._seconds.inc(seconds)
 
 
 class Watchdog:
@@ -53,7 +72,7 @@ class Watchdog:
         border: PluginBorder,
         *,
         store_url: str,
-        metrics: _LoopMetrics,
+        metrics: LoopStalls,
     ) -> None:
         self._border = border
         self._store_url = store_url

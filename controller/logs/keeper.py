@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 
 from controller.jobs.containment import Containment
 from controller.jobs.history.pod_records import is_of
-from controller.jobs.reconcile.reconciler import LogObserver
+from controller.jobs.reconcile.observe import LogObserver
 from controller.jobs.spec.accepted import may_restart
 from controller.kube.errors import Forbidden, Invalid, KubeError, NotFound, Unavailable
 from controller.logs.live import CALL_SECONDS, PodLogs, PodName

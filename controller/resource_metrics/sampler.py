@@ -14,6 +14,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from prometheus_client import CollectorRegistry, Counter
+
 from controller.kube.decoding import LoopTurn
 from controller.resource_metrics.sources import (
     METRICS,
@@ -138,6 +140,17 @@ _REFUSALS: Final[frozenset[Missing]] = frozenset({"not_installed", "forbidden"})
 _NOT_THERE: Final[Missing] = "not_configured"
 
 log = logging.getLogger(__name__)
+
+
+def count_metric_samples(registry: CollectorRegistry) -> Callable[[str, str], None]:
+    """Return a function that counts samples by source, whose names are fixed, and by result."""
+    samples = Counter(
+        "fumarole_controller_metric_samples",
+        "Reads of sources of pod metrics, by result",
+        ["source", "result"],
+        registry=registry,
+    )
+    return lambda source, result: samples.labels(source, result).inc()
 
 
 class MetricSampler:

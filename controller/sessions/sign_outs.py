@@ -14,6 +14,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from prometheus_client import CollectorRegistry
+from prometheus_client import Counter as MetricCounter
+
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import read_sign_out_position, record_sign_out_position
@@ -39,6 +42,17 @@ AHEAD_SECONDS: Final = 60.0
 Taken = Literal["revoked", "unknown", "malformed", "too_many"]
 
 log = logging.getLogger(__name__)
+
+
+def count_sign_outs(registry: CollectorRegistry) -> Callable[[Taken], None]:
+    """Return a function that counts sign-outs from gateways by their result."""
+    taken = MetricCounter(
+        "fumarole_controller_sign_outs",
+        "Sign-outs from gateways, by result",
+        ["result"],
+        registry=registry,
+    )
+    return lambda result: taken.labels(result).inc()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,10 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from functools import partial
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from controller.jobs.containment import Containment
 from controller.site.webhook_receivers import Receiver
@@ -53,9 +56,41 @@ Render = Callable[[UpdateRow], bytes]
 """Returns an update as JSON, in the API's form."""
 
 
-class _Counts(Protocol):
-    def attempted(self, receiver: str, outcome: Outcome) -> None: ...
-    def accepted_after(self, receiver: str, seconds: float) -> None: ...
+class WebhookCounts:
+    """Metrics of webhooks; the receivers' names come from the settings."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._attempts = Counter(
+            "fumarole_controller_webhook_attempts",
+            "Attempts to send a webhook, by outcome",
+            ["receiver", "outcome"],
+            registry=registry,
+        )
+        self._lag = Gauge(
+            "fumarole_controller_webhook_lag_seconds",
+            "Seconds from the last accepted update to its acceptance",
+            ["receiver"],
+            registry=registry,
+        )
+        self._oldest = Gauge(
+            "fumarole_controller_webhook_oldest_seconds",
+            "Age in seconds of the oldest update that was not accepted",
+            ["receiver"],
+            registry=registry,
+        )
+
+    def attempted(self, receiver: str, outcome: Outcome) -> None:
+        """Count an attempt."""
+        self._attempts.labels(receiver, outcome).inc()
+
+    def accepted_after(self, receiver: str, seconds: float) -> None:
+        """Set the delay of the last accepted update."""
+        self._lag.labels(receiver).set(seconds)
+
+    def watch(self, receivers: Sequence[str], oldest: Callable[[str], float]) -> None:
+        """Register the gauge of the oldest update's age, which *oldest* returns."""
+        for name in receivers:
+            self._oldest.labels(name).set_function(partial(oldest, name))
 
 
 class Webhooks:
@@ -76,7 +111,7 @@ class Webhooks:
         store: Store,
         notifications: UpdateNotifications,
         render: Render,
-        counts: _Counts,
+        counts: WebhookCounts,
     ) -> None:
         self._receivers = receivers
         self._store = store
@@ -140,7 +175,7 @@ class _Dispatcher:
         term: int,
         notifications: UpdateNotifications,
         render: Render,
-        counts: _Counts,
+        counts: WebhookCounts,
     ) -> None:
         self._receiver = receiver
         self._store = store

@@ -13,9 +13,8 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.jobs.reconcile import reconciler as module
-from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.reconciler import Reconciler, ReconcilerMetrics
 from controller.jobs.reconcile.workqueue import WorkQueue
-from controller.metrics import ControllerMetrics
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.running import Controller, running
 
@@ -47,7 +46,7 @@ def make_reconciler(queue: WorkQueue) -> Reconciler:
     nothing = cast(Any, SimpleNamespace())
     return Reconciler(
         store=nothing, informer=nothing, observer=nothing, actions=nothing, adoption=nothing,
-        queue=queue, job_changed=lambda _job: None, metrics=ControllerMetrics(CollectorRegistry()),
+        queue=queue, job_changed=lambda _job: None, metrics=ReconcilerMetrics(CollectorRegistry()),
     )  # fmt: skip
 
 

@@ -19,7 +19,7 @@ import traceback
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol, TypeVar
+from typing import Final, Literal, TypeVar
 
 from controller.jobs.pipeline.builder import (
     Companion,
@@ -28,6 +28,7 @@ from controller.jobs.pipeline.builder import (
     SharedObject,
     complete_companions,
 )
+from controller.jobs.pipeline.plugin_metrics import HookCounts
 from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
 from controller.site.hook_limits import HookSeconds
 from controller.volcano.manifest import VolcanoJob
@@ -89,10 +90,6 @@ class Call:
     job_id: str = ""
 
 
-class _HookMetrics(Protocol):
-    def hook_ended(self, call: Call, result: Result, seconds: float) -> None: ...
-
-
 class _Escaped(Exception):
     """A hook raised what would end the process."""
 
@@ -109,7 +106,7 @@ class PluginBorder:
         self,
         seconds: HookSeconds | None = None,
         *,
-        metrics: _HookMetrics | None = None,
+        metrics: HookCounts | None = None,
     ) -> None:
         self._seconds = seconds or HookSeconds()
         self._metrics = metrics
@@ -173,7 +170,8 @@ class PluginBorder:
             raise self._failed(call, why, raised, secrets) from error
         finally:
             if self._metrics is not None:
-                self._metrics.hook_ended(call, result, time.monotonic() - began)
+                seconds = time.monotonic() - began
+                self._metrics.hook_ended(call.plugin, call.hook, result, seconds)
 
     def _refuse(self, call: Call) -> None:
         if (call.plugin, call.job_id) in self._switched_off:

@@ -1,4 +1,6 @@
-"""Metrics of plugins: named after the plugin, with label values that are declared.
+"""Metrics of plugins: those of their hooks, and their own ones.
+
+Own metrics are named after the plugin, and their label values are declared.
 
 A label with values that jobs choose would fill the memory of this process and of the monitoring
 system. So the values of each label are declared, and any other value counts as ``other``.
@@ -8,7 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Final, TypeVar
 
@@ -24,6 +27,9 @@ _NAME: Final = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*", re.ASCII)
 _LONGEST_NAME: Final = 60
 _RESERVED: Final = frozenset({"le", "quantile"})
 _SECONDS: Final = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+_CALL_BUCKETS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
+_HOOK_BUCKETS: Final = (0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10, 30)
 
 Labels = Mapping[str, Collection[str]]
 _NONE: Final[Labels] = MappingProxyType({})
@@ -153,3 +159,51 @@ class PluginMetrics:
         if self._count > MOST_METRICS:
             raise ValueError(f"more than {MOST_METRICS} metrics")
         return list(labels)
+
+
+class HookCounts:
+    """Metrics of plugins' hooks; the plugins' names come from the settings."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._calls = Counter(
+            "fumarole_controller_hooks",
+            "Calls of plugins' hooks, by result",
+            ["plugin", "hook", "result"],
+            registry=registry,
+        )
+        self._seconds = Histogram(
+            "fumarole_controller_hook_seconds",
+            "Seconds per hook call, by plugin",
+            ["plugin"],
+            buckets=_CALL_BUCKETS,
+            registry=registry,
+        )
+        self._by_hook = Histogram(
+            "fumarole_controller_plugin_hook_seconds",
+            "Seconds per hook call, by plugin and hook",
+            ["plugin", "hook"],
+            buckets=_HOOK_BUCKETS,
+            registry=registry,
+        )
+
+    def hook_ended(self, plugin: str, hook: str, result: str, seconds: float) -> None:
+        """Count a call."""
+        self._by_hook.labels(plugin, hook).observe(seconds)
+        self._calls.labels(plugin, hook, result).inc()
+        self._seconds.labels(plugin).observe(seconds)
+
+    def watch(self, plugins: Sequence[str], stuck: Callable[[], Mapping[str, int]]) -> None:
+        """Register the gauge of calls that do not end, which *stuck* returns by plugin."""
+        gauge = Gauge(
+            "fumarole_controller_hooks_stuck",
+            "Hook calls that exceeded their deadline and still run",
+            ["plugin"],
+            registry=self._registry,
+        )
+
+        def count(plugin: str) -> int:
+            return stuck().get(plugin, 0)
+
+        for name in plugins:
+            gauge.labels(name).set_function(partial(count, name))

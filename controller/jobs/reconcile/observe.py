@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import inf
 from typing import Final, get_args
@@ -38,6 +38,30 @@ from controller.volcano.observed import ObservedJob, ObservedPod, as_of
 from controller.volcano.policies import Progress, progress_of
 
 _HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
+
+
+class LogObserver:
+    """Reads the logs of pods before the pods are deleted; this base class reads none."""
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Why logs are not stored now."""
+        return ()
+
+    def observe(
+        self,
+        record: JobRecord,
+        pods: Sequence[ObservedPod],
+        departed: Sequence[ObservedPod],
+        written: Collection[str],
+    ) -> None:
+        """Begin to read the logs that are due; *written* are the uids of recorded pods."""
+
+    def removal_waits_until(self, record: JobRecord) -> float | None:
+        """Return until when ended pods of the job must stay; None if they may be deleted."""
+
+    def forget(self, job_id: str) -> None:
+        """Drop what is kept of a job that is gone."""
 
 
 class Observer:

@@ -14,28 +14,40 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from itertools import islice
-from typing import Final, Protocol
+from typing import Final
+
+from prometheus_client import CollectorRegistry, Gauge, Histogram
+from prometheus_client import Counter as MetricCounter
 
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.containment import Containment
+from controller.jobs.history.job_record import JobEvent, State
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.jobs.reconcile.lifecycle.steps import Finish, RecordPods, Step, Submit, Wait
-from controller.jobs.reconcile.observe import Observer
+from controller.jobs.reconcile.lifecycle.steps import (
+    PUBLISHED_STEPS,
+    Finish,
+    RecordPods,
+    Step,
+    Submit,
+    UpdateStatus,
+    Wait,
+)
+from controller.jobs.reconcile.observe import LogObserver, Observer
 from controller.jobs.reconcile.sources import JobSources
-from controller.jobs.reconcile.workqueue import Requeue, RequeueAfter, WorkQueue
+from controller.jobs.reconcile.workqueue import Reason, Requeue, RequeueAfter, WorkQueue
 from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord
-from controller.volcano.observed import ObservedPod
 
 WORKERS: Final = 8
 SUBMISSIONS_PER_OWNER: Final = 6
@@ -54,33 +66,79 @@ Owner = tuple[str, str]
 log = logging.getLogger(__name__)
 
 
-class _StepMetrics(Protocol):
-    def step_done(self, step: Step, seen: ObservedState, *, now: float) -> None: ...
-    def step_failed(self, error: Exception) -> None: ...
+_AGE_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 
 
-class LogObserver:
-    """Reads the logs of pods before the pods are deleted; this base class reads none."""
+class ReconcilerMetrics:
+    """Metrics of the reconciler."""
 
-    @property
-    def problems(self) -> tuple[str, ...]:
-        """Why logs are not stored now."""
-        return ()
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(MetricCounter, registry=registry)
+        histogram = partial(Histogram, buckets=_AGE_SECONDS, registry=registry)
+        self._registry = registry
+        self._steps = counter("fumarole_controller_steps", "Completed steps of jobs", ["step"])
+        self._enqueued = counter(
+            "fumarole_controller_enqueued",
+            "Jobs added to the work queue, by reason",
+            ["reason"],
+        )
+        self._failures = counter(
+            "fumarole_controller_failures", "Failed steps, which are retried, by error", ["error"]
+        )
+        self._submitting = histogram(
+            "fumarole_controller_submit_seconds",
+            "Seconds from a job's acceptance to its VolcanoJob",
+        )
+        self._starting = histogram(
+            "fumarole_controller_start_seconds", "Seconds from a job's acceptance to its first run"
+        )
 
-    def observe(
+    def watch(
         self,
-        record: JobRecord,
-        pods: Sequence[ObservedPod],
-        departed: Sequence[ObservedPod],
-        written: Collection[str],
+        *,
+        queued: Callable[[], int],
+        routes: Callable[[], int],
+        leads: Callable[[], bool],
+        parked: Callable[[], int] = int,
+        unfollowed: Callable[[], int] = int,
     ) -> None:
-        """Begin to read the logs that are due; *written* are the uids of recorded pods."""
+        """Register gauges whose values these functions return."""
+        for name, text, read in (
+            ("fumarole_controller_queue", "Jobs in the work queue", queued),
+            ("fumarole_controller_routes", "Published routes", routes),
+            ("fumarole_controller_leads", "1 while this process leads", leads),
+            (
+                "fumarole_controller_parked_jobs",
+                "Jobs that this version of the controller cannot process",
+                parked,
+            ),
+            (
+                "fumarole_controller_unfollowed_kinds",
+                "Kinds of objects that cannot be watched now",
+                unfollowed,
+            ),
+        ):
+            gauge = Gauge(name, text, registry=self._registry)
+            gauge.set_function(read)
 
-    def removal_waits_until(self, record: JobRecord) -> float | None:
-        """Return until when ended pods of the job must stay; None if they may be deleted."""
+    def job_enqueued(self, reason: Reason) -> None:
+        """Count an addition to the work queue."""
+        self._enqueued.labels(reason).inc()
 
-    def forget(self, job_id: str) -> None:
-        """Drop what is kept of a job that is gone."""
+    def step_done(self, step: Step, seen: ObservedState, *, now: float) -> None:
+        """Count a completed step."""
+        name = type(step).__name__
+        self._steps.labels(PUBLISHED_STEPS.get(name, name)).inc()
+        age = max(0.0, now - seen.record.created_at)
+        if isinstance(step, Submit):
+            self._submitting.observe(age)
+        begins = seen.record.state != State.RUNNING
+        if isinstance(step, UpdateStatus) and step.event is JobEvent.STARTED and begins:
+            self._starting.observe(age)
+
+    def step_failed(self, error: Exception) -> None:
+        """Count a failed step."""
+        self._failures.labels(type(error).__name__).inc()
 
 
 class OwnerSlots:
@@ -171,7 +229,7 @@ class Reconciler:
         adoption: Adoption,
         queue: WorkQueue,
         job_changed: Callable[[str], None],
-        metrics: _StepMetrics,
+        metrics: ReconcilerMetrics,
         logs: LogObserver | None = None,
         background: Sequence[Callable[[], Awaitable[None]]] = (),
         resync_per_second: float | None = None,

@@ -16,6 +16,8 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from prometheus_client import CollectorRegistry, Counter
+
 from controller.jobs.cluster.verdicts import QUEUE_NOT_OPEN, QUEUE_UNSEEN, row_of, verdict_on
 from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.spec.model import Job
@@ -78,6 +80,17 @@ class TimeBudget:
     """How long one call may still wait for the server."""
 
     seconds: float = MOST_SECONDS
+
+
+def count_dry_runs(registry: CollectorRegistry) -> Callable[[Answer], None]:
+    """Return a function that counts dry runs of new jobs by their result."""
+    answers = Counter(
+        "fumarole_controller_dry_runs",
+        "Dry runs of new jobs, by result",
+        ["answer"],
+        registry=registry,
+    )
+    return lambda answer: answers.labels(answer).inc()
 
 
 class DryRun:

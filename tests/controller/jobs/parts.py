@@ -24,7 +24,7 @@ from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import Step
 from controller.jobs.reconcile.observe import Observer
 from controller.jobs.reconcile.plugin_calls import PluginCalls
-from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.reconciler import Reconciler, ReconcilerMetrics
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
@@ -32,7 +32,6 @@ from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.kube.client import Kube
 from controller.kube.kinds import VCJOBS
-from controller.metrics import ControllerMetrics
 from controller.settings import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
@@ -244,7 +243,7 @@ def make_parts(
         adoption=adoption,
         queue=queue,
         job_changed=lambda _job: None,
-        metrics=ControllerMetrics(CollectorRegistry()),
+        metrics=ReconcilerMetrics(CollectorRegistry()),
     )
     submissions = Submissions(
         store=store,

@@ -15,9 +15,8 @@ from controller.jobs import containment
 from controller.jobs.containment import Containment
 from controller.jobs.history.retention import Retention, RetentionPeriods
 from controller.jobs.reconcile import sources as module
-from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.reconciler import Reconciler, ReconcilerMetrics
 from controller.jobs.reconcile.workqueue import WorkQueue
-from controller.metrics import ControllerMetrics
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import raise_term
@@ -152,7 +151,7 @@ async def looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     queue = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.5)
     reconciler = Reconciler(
         store=store, informer=faked, observer=faked, actions=faked, adoption=faked, queue=queue,
-        job_changed=job_changed, metrics=ControllerMetrics(CollectorRegistry()),
+        job_changed=job_changed, metrics=ReconcilerMetrics(CollectorRegistry()),
     )  # fmt: skip
     running = asyncio.create_task(reconciler.run())
     yield faked

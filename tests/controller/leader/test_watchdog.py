@@ -8,10 +8,11 @@ from typing import cast
 
 import pytest
 import sqlalchemy as sa
+from prometheus_client import CollectorRegistry
 
 from controller.jobs.pipeline.border import Call, PluginBorder
 from controller.leader import watchdog as module
-from controller.leader.watchdog import Watchdog
+from controller.leader.watchdog import LoopStalls, Watchdog
 from controller.store.jobs.progress import HookFailure
 
 
@@ -20,17 +21,6 @@ class Border:
 
     def call_in(self, _task: object) -> Call:
         return Call("two", "on_create", "j1")
-
-
-class Metrics:
-    """Keeps the plugins of all stalls that were counted."""
-
-    def __init__(self) -> None:
-        self.stalls: list[str] = []
-
-    def loop_stalled(self, seconds: float, plugin: str) -> None:
-        assert seconds > 0
-        self.stalls.append(plugin)
 
 
 async def test_a_database_that_refuses_the_record_does_not_end_the_watchdog(
@@ -49,16 +39,19 @@ async def test_a_database_that_refuses_the_record_does_not_end_the_watchdog(
             kept.append(failure)
 
     monkeypatch.setattr(Watchdog, "_keep", keep)
-    border, metrics = cast(PluginBorder, Border()), Metrics()
-    watching = asyncio.create_task(Watchdog(border, store_url="", metrics=metrics).run())
+    border, registry = cast(PluginBorder, Border()), CollectorRegistry()
+    watchdog = Watchdog(border, store_url="", metrics=LoopStalls(registry))
+    watching = asyncio.create_task(watchdog.run())
     await asyncio.sleep(0)  # the thread starts
     blocked_until = time.monotonic() + 20.0
     while not kept and time.monotonic() < blocked_until:
         time.sleep(0.01)  # the hook that blocks the loop
+    stalls = "fumarole_controller_loop_stalls_total"
     async with asyncio.timeout(20.0):
-        while not metrics.stalls:
+        while not registry.get_sample_value(stalls, {"plugin": "two"}):
             await asyncio.sleep(0.01)
     watching.cancel()
     await asyncio.wait([watching])
-    assert metrics.stalls == ["two"]
     assert [(one.plugin, one.blocked) for one in kept] == [("two", True)]
+    assert registry.get_sample_value(stalls, {"plugin": "two"}) == 1
+    assert registry.get_sample_value("fumarole_controller_loop_stalled_seconds_total")

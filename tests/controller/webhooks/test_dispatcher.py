@@ -14,7 +14,6 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.api.resources.updates import render_update, shown
-from controller.metrics import WebhookCounts
 from controller.site.webhook_receivers import Receiver
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost
@@ -23,7 +22,7 @@ from controller.store.jobs.job_rows import find_job, insert_job, update_job
 from controller.store.notifications import UpdateNotifications
 from controller.store.outbox.update_rows import UpdateRow, WebhookCursor, read_cursor, updates_after
 from controller.webhooks import deliveries, dispatcher, sender
-from controller.webhooks.dispatcher import Webhooks
+from controller.webhooks.dispatcher import WebhookCounts, Webhooks
 from tests.controller.running import eventually
 from tests.controller.samples import forget_jobs, make_record
 from tests.controller.webhooks.receiving import (

@@ -225,3 +225,22 @@ Step: TypeAlias = (
     | StartTool
     | EndTool
 )
+
+PUBLISHED_STEPS: Final = {
+    "AbortVolcanoJob": "Stop",
+    "AdoptNewerAttempt": "CatchUp",
+    "ApplyCompanions": "Expose",
+    "ConfirmGone": "Confirm",
+    "DeletePods": "RemovePods",
+    "DeleteVolcanoJob": "Remove",
+    "ExpireJob": "EndOverdue",
+    "IssueCommand": "Order",
+    "RecordPods": "WriteDown",
+    "ResetForNextAttempt": "Replace",
+    "RestoreCompanions": "Restore",
+    "SaveRecoveryData": "KeepForRecovery",
+    "SetOutcome": "Conclude",
+    "StartNextAttempt": "Renew",
+    "UpdateStatus": "Note",
+}
+"""The published label of each step whose class has another name: dashboards read labels."""

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from controller.jobs.cluster.prerequisites import SHARED_KINDS
 from controller.jobs.pipeline.border import (
@@ -26,6 +27,7 @@ from controller.jobs.pipeline.border import (
 from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.pipeline.plugin_metrics import HookCounts
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.plugins.task import TaskPlugin
@@ -36,17 +38,6 @@ from tests.controller.samples import make_context, make_job
 from tests.timing import timed
 
 CALL = Call("odd", "on_job_start", "j1")
-
-
-class Counts:
-    """Records the results of calls."""
-
-    def __init__(self) -> None:
-        self.ended: list[tuple[str, str, Result]] = []
-
-    def hook_ended(self, call: Call, result: Result, seconds: float) -> None:
-        assert seconds >= 0
-        self.ended.append((call.plugin, call.hook, result))
 
 
 async def raising(error: BaseException) -> None:
@@ -107,12 +98,13 @@ async def test_every_misbehaviour_of_a_hook_is_a_named_failure(
     in_place: bool,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    counts = Counts()
-    border = PluginBorder(HookSeconds(0.05), metrics=counts)
+    registry = CollectorRegistry()
+    border = PluginBorder(HookSeconds(0.05), metrics=HookCounts(registry))
     with pytest.raises(PluginFailed, match="odd failed in on_job_start") as caught:
         await border.call(CALL, work, due_time, secrets=["secret value"], in_place=in_place)
     assert caught.value.why.startswith(why)
-    assert counts.ended == [("odd", "on_job_start", result)]
+    labels = {"plugin": "odd", "hook": "on_job_start", "result": result}
+    assert registry.get_sample_value("fumarole_controller_hooks_total", labels) == 1
     (record,) = caplog.records
     assert "secret value" not in str(vars(record))
     assert len(str(vars(record))) < 10_000

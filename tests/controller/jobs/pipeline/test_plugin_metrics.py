@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from controller.jobs.pipeline.border import Call
-from controller.jobs.pipeline.plugin_metrics import PluginMetrics
-from controller.metrics import HookCounts
+from controller.jobs.pipeline.plugin_metrics import HookCounts, PluginMetrics
 
 
 @pytest.fixture
@@ -73,8 +71,8 @@ def test_an_invalid_metric_is_refused_at_declaration(
 
 def test_each_hook_has_its_time_and_its_failures(registry: CollectorRegistry) -> None:
     counts = HookCounts(registry)
-    counts.hook_ended(Call("stamp", "on_create", "j1"), "done", 0.002)
-    counts.hook_ended(Call("stamp", "on_cleanup", "j1"), "timed_out", 30.0)
+    counts.hook_ended("stamp", "on_create", "done", 0.002)
+    counts.hook_ended("stamp", "on_cleanup", "timed_out", 30.0)
     page = generate_latest(registry).decode()
     assert (
         'fumarole_controller_plugin_hook_seconds_sum{hook="on_cleanup",plugin="stamp"} 30.0' in page

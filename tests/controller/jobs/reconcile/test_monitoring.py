@@ -13,9 +13,8 @@ from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.monitoring import AGAIN_SECONDS, Monitoring
-from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.reconciler import Reconciler, ReconcilerMetrics
 from controller.jobs.reconcile.workqueue import WorkQueue
-from controller.metrics import ControllerMetrics
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import find_job, insert_job, update_job
@@ -267,7 +266,7 @@ async def test_a_busy_watch_does_not_starve_monitoring(
         adoption=nothing,
         queue=queue,
         job_changed=lambda _: None,
-        metrics=ControllerMetrics(CollectorRegistry()),
+        metrics=ReconcilerMetrics(CollectorRegistry()),
         background=(monitoring.run,),
     )
     tasks = [asyncio.create_task(one.run()) for one in (informer, reconciler)]

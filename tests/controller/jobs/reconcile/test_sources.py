@@ -13,10 +13,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from controller.jobs.reconcile import sources as module
-from controller.jobs.reconcile.reconciler import Reconciler
+from controller.jobs.reconcile.reconciler import Reconciler, ReconcilerMetrics
 from controller.jobs.reconcile.sources import rest_after
 from controller.jobs.reconcile.workqueue import WorkQueue
-from controller.metrics import ControllerMetrics
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import ensure_position
@@ -62,7 +61,7 @@ async def test_a_store_outage_at_the_start_of_a_leader_is_awaited_and_logged_onc
         adoption=cast(Any, SimpleNamespace(settle=at_once)),
         queue=WorkQueue(clock=lambda: 0.0, random=lambda: 0.5),
         job_changed=lambda _job: None,
-        metrics=ControllerMetrics(CollectorRegistry()),
+        metrics=ReconcilerMetrics(CollectorRegistry()),
         background=[background],
     )
     running = asyncio.create_task(reconciler.run())
