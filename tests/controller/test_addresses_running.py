@@ -65,12 +65,6 @@ async def cluster() -> AsyncIterator[EmbeddedCluster]:
         yield one
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
-    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
-        yield kube
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
     client = connect(redis_server.url)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,17 +18,11 @@ from deploy.local.cluster import EmbeddedCluster
 from tests.controller.running import Controller, running
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster() as running_cluster:
-        yield running_cluster
-
-
 async def test_without_redis_the_api_of_a_single_replica_stays_ready(
-    cluster: EmbeddedCluster, tmp_path: Path
+    own_cluster: EmbeddedCluster, tmp_path: Path
 ) -> None:
     one = Controller(
-        tmp_path, kubeconfig=cluster.kubeconfig("controller"), redis_url="redis://127.0.0.1:1/0",
+        tmp_path, kubeconfig=own_cluster.kubeconfig("controller"), redis_url="redis://127.0.0.1:1/0",
         instance="degraded",
     )  # fmt: skip
     async with running(one):

@@ -33,12 +33,6 @@ SLEEPS = "trap 'exit 0' TERM; sleep 600 & wait"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster() as running_cluster:
-        yield running_cluster
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def controller(
     cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Controller]:

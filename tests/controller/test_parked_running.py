@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import AsyncIterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -21,12 +20,6 @@ from tests.controller.running import Controller, eventually, running
 from tests.programs import RedisServer
 
 pytestmark = pytest.mark.timeout(300)
-
-
-@pytest.fixture
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster() as running_cluster:
-        yield running_cluster
 
 
 def rewrite(folder: Path, job_id: str, spec: str, **columns: Any) -> None:
@@ -52,13 +45,13 @@ async def metric(one: Controller, name: str) -> float:
 
 
 async def test_jobs_of_a_newer_version_are_parked_ended_in_time_and_resumed(
-    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
+    own_cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     one = Controller(
-        tmp_path, kubeconfig=cluster.kubeconfig("controller"), redis_url=redis_server.url,
+        tmp_path, kubeconfig=own_cluster.kubeconfig("controller"), redis_url=redis_server.url,
         instance="parked",
     )  # fmt: skip
-    async with running(one), Kube.connect(cluster.kubeconfig("admin")) as admin:
+    async with running(one), Kube.connect(own_cluster.kubeconfig("admin")) as admin:
         for job_id in ("fine", "runs", "broken"):
             await one.submit(job_id, time_allocation_seconds=3600)
             await one.until(job_id, "RUNNING")

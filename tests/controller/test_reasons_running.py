@@ -22,12 +22,6 @@ QUEUE = "closes"
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster() as one:
-        yield one
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def controller(
     cluster: EmbeddedCluster,
     redis_server: RedisServer,

@@ -49,12 +49,6 @@ WEB: dict[str, Any] = {
 }
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster() as one:
-        yield one
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
     client = connect(redis_server.url)
@@ -75,12 +69,6 @@ async def controller(
     )
     async with running(one):
         yield one
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
-    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
-        yield kube
 
 
 @pytest.fixture

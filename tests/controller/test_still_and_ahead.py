@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import aiohttp
@@ -41,12 +40,6 @@ class Still(JobPlugin):
 """
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster() as running_cluster:
-        yield running_cluster
-
-
 def install(folder: Path) -> dict[str, str]:
     """Install a plugin that stalls the reconciler; return the settings it needs."""
     about = folder / "still-1.0.dist-info"
@@ -64,10 +57,10 @@ async def health(controller: Controller) -> tuple[int, list[str]]:
 
 
 async def test_liveness_fails_if_all_workers_stall_and_jobs_wait(
-    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
+    own_cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
 ) -> None:
     controller = Controller(
-        tmp_path / "controller", kubeconfig=cluster.kubeconfig("controller"),
+        tmp_path / "controller", kubeconfig=own_cluster.kubeconfig("controller"),
         redis_url=redis_server.url, **install(tmp_path / "plugin"),
     )  # fmt: skip
     async with running(controller):

@@ -40,18 +40,6 @@ ENDS = SITE | {"command": ["sh", "-c", "echo it ends; exit 3"]}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster() as one:
-        yield one
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
-    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
-        yield kube
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def controller(
     cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Controller]:

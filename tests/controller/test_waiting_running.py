@@ -41,12 +41,6 @@ async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedClust
         yield one
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
-    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
-        yield kube
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def controller(
     cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -27,12 +26,6 @@ pytestmark = pytest.mark.timeout(240)
 TAKEOVER_SECONDS = 15.0
 
 
-@pytest.fixture
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster() as running_cluster:
-        yield running_cluster
-
-
 def lease(kube: Kube, holder: str, clock: Clock, name: str = "l") -> Lease:
     return Lease(
         kube, name=name, namespace="default", instance="test", holder=holder, clock=clock,
@@ -40,8 +33,8 @@ def lease(kube: Kube, holder: str, clock: Clock, name: str = "l") -> Lease:
     )  # fmt: skip
 
 
-async def test_a_lease_has_one_holder_until_it_expires(cluster: EmbeddedCluster) -> None:
-    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
+async def test_a_lease_has_one_holder_until_it_expires(own_cluster: EmbeddedCluster) -> None:
+    async with Kube.connect(own_cluster.kubeconfig("admin")) as kube:
         clock = Clock(100.0)
         one, other = lease(kube, "one", clock), lease(kube, "other", clock)
         both = await asyncio.gather(one.take(), other.take())
@@ -63,7 +56,7 @@ async def test_a_lease_has_one_holder_until_it_expires(cluster: EmbeddedCluster)
 
 
 async def test_a_lease_is_kept_through_an_api_server_outage(
-    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+    own_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(other: Lease) -> None:
         async def away(*_: object) -> Object:
@@ -74,7 +67,7 @@ async def test_a_lease_is_kept_through_an_api_server_outage(
             with pytest.raises(Unavailable):
                 await other.take()
 
-    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
+    async with Kube.connect(own_cluster.kubeconfig("admin")) as kube:
         clock = Clock(100.0)
         one, other = lease(kube, "one", clock), lease(kube, "other", clock)
         assert await one.take()
@@ -97,10 +90,10 @@ async def test_a_lease_is_kept_through_an_api_server_outage(
 
 
 async def test_a_leader_that_finds_another_holder_stops(
-    cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+    own_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("controller.leader.election.RENEW_SECONDS", 0.05)
-    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
+    async with Kube.connect(own_cluster.kubeconfig("admin")) as kube:
         clock = Clock(100.0)
         election = ByLease(kube, lease(kube, "one", clock), namespace="default", instance="test")
         await election.acquire()
@@ -115,13 +108,13 @@ async def test_a_leader_that_finds_another_holder_stops(
 
 @pytest.mark.needs("postgres")
 async def test_another_replica_takes_over_and_all_replicas_respond(
-    cluster: EmbeddedCluster, redis_server: RedisServer, postgres: Postgres, tmp_path: Path
+    own_cluster: EmbeddedCluster, redis_server: RedisServer, postgres: Postgres, tmp_path: Path
 ) -> None:
     url = postgres.new_database()
     controllers = [
         Controller(
             tmp_path,
-            kubeconfig=cluster.kubeconfig("controller"),
+            kubeconfig=own_cluster.kubeconfig("controller"),
             redis_url=redis_server.url,
             instance="many",
             name=f"c{number}",
@@ -129,7 +122,7 @@ async def test_another_replica_takes_over_and_all_replicas_respond(
         )
         for number in range(2)
     ]
-    async with AsyncExitStack() as stack, Kube.connect(cluster.kubeconfig("admin")) as kube:
+    async with AsyncExitStack() as stack, Kube.connect(own_cluster.kubeconfig("admin")) as kube:
         for one in controllers:
             await stack.enter_async_context(running(one))
         await eventually(lambda: leader(controllers), what="nobody leads")

@@ -395,7 +395,9 @@ async def test_old_log_entries_under_a_new_epoch_are_refused(
     assert seen.position() == ("e1", publisher.seq)
 
 
-@pytest.mark.parametrize("change", ["swapped", "added", "removed", "altered", "truncated", "later"])
+@pytest.mark.parametrize(
+    "change", ["swapped", "added", "removed", "altered", "truncated", "rescored"]
+)
 async def test_a_new_gateway_refuses_a_modified_table(redis: Redis, change: str) -> None:
     publisher = await leading(redis, ONE, TWO)
     await publisher.revoke(at=time.time(), sid=TWO, sub="ada")
@@ -416,7 +418,7 @@ async def test_a_new_gateway_refuses_a_modified_table(redis: Redis, change: str)
         case "truncated":
             await redis.zrem(KEYS.revoked, "kid:k1")
             await redis.hset(KEYS.head, "revoked", 1)
-        case "later":
+        case "rescored":
             # With a changed score, tokens from before the revocation could be accepted again.
             await redis.zadd(KEYS.revoked, {f"sub:{TWO}:ada": time.time() + 100})
     async with following(redis, policy=policy()) as seen:

@@ -39,21 +39,9 @@ __all__ = ["file"]  # a fixture
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(120)]
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def cluster() -> AsyncIterator[EmbeddedCluster]:
-    async with EmbeddedCluster() as one:
-        yield one
-
-
 @pytest_asyncio.fixture(loop_scope="module")
 async def kube(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
     async with Kube.connect(cluster.kubeconfig("controller")) as kube:
-        yield kube
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
-    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
         yield kube
 
 

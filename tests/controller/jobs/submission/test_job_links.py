@@ -11,6 +11,7 @@ import pytest
 
 from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
+from controller.jobs.spec.problems import Problem
 from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.checking import SubmissionResult
 from controller.jobs.submission.reservations import PublicLinks
@@ -57,14 +58,7 @@ async def submit(submissions: Submissions, *jobs: Job) -> list[SubmissionResult]
 
 
 def conflict(job_id: str, why: str) -> SubmissionResult:
-    (problem,) = [replace_path(why)]
-    return SubmissionResult(job_id, "conflict", (problem,))
-
-
-def replace_path(why: str) -> Any:
-    from controller.jobs.spec.problems import Problem
-
-    return Problem("links[0]", why)
+    return SubmissionResult(job_id, "conflict", (Problem("links[0]", why),))
 
 
 async def test_an_accepted_job_has_its_links_and_a_public_route_at_once(
