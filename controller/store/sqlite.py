@@ -142,7 +142,11 @@ class InLoopDialect(SQLiteDialect_pysqlite):
         }
         connection: Connection = sqlite3.connect(*args, **options | own)
         connection.waiting = self._waiting
-        _prepare(connection)
+        try:
+            _prepare(connection)
+        except BaseException:  # nobody else knows the connection
+            connection.close()
+            raise
         return connection
 
     @classmethod

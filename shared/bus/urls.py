@@ -13,6 +13,7 @@ more: one of them turns off the verification of certificates.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
@@ -21,6 +22,9 @@ from shared.text import whole_number
 
 Node: TypeAlias = tuple[str, int]
 Topology: TypeAlias = Literal["one", "unix", "sentinel", "cluster"]
+
+_AUTHORITY: Final = re.compile(r"//([^/?#]*)")
+"""The authority of a URL (RFC 3986, appendix B)."""
 
 _KINDS: Final[dict[str, Topology]] = {"": "one", "sentinel": "sentinel", "cluster": "cluster"}
 _PORTS: Final = {"one": 6379, "sentinel": 26379, "cluster": 6379}
@@ -62,8 +66,8 @@ def parse_url(raw: str) -> RedisAddress:
     Raises:
         ValueError: As :func:`check_url`.
     """
-    url = urlsplit(raw)
-    credentials, _, hosts = url.netloc.rpartition("@")
+    url, authority = _split(raw)
+    credentials, _, hosts = authority.rpartition("@")
     scheme, _, suffix = url.scheme.partition("+")
     trust, sentinel, options = _options(url.query)
     _check_options(trust, sentinel, secured=scheme == "rediss", sentinels=suffix == "sentinel")
@@ -86,6 +90,17 @@ def parse_url(raw: str) -> RedisAddress:
     return RedisAddress(
         kind, nodes, service, options, sentinel, trust if scheme == "rediss" else None
     )
+
+
+def _split(raw: str) -> tuple[SplitResult, str]:
+    """Return the URL without its authority, and the authority.
+
+    ``urlsplit`` is not given the authority: newer Pythons refuse several addresses in brackets.
+    It drops line ends, for example that of a file which became a Secret.
+    """
+    text = re.sub(r"[\t\r\n]", "", raw)
+    found = _AUTHORITY.search(text)
+    return urlsplit(_AUTHORITY.sub("//", text, count=1)), found[1] if found else ""
 
 
 def _check_options(

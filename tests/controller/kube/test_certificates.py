@@ -43,6 +43,8 @@ class Server:
         context.load_cert_chain(certificate)
         context.load_verify_locations(self.clients.path)
         context.verify_mode = ssl.CERT_OPTIONAL
+        # As Go's servers do; Python's are strict since 3.13.
+        context.verify_flags &= ~ssl.VERIFY_X509_STRICT
         site = web.TCPSite(self._runner, HERE, self.port, ssl_context=context)
         await site.start()
         self.port = self._runner.addresses[0][1]

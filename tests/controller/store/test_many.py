@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 import sqlalchemy as sa
 
-from controller.store import tables
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import (
     MOST_VALUES,
@@ -78,7 +77,7 @@ async def test_ended_jobs_are_not_scanned_to_find_active_ones(
         assert len(statements) == 5
         # Kept last runs are found through the tools, which are deleted with their jobs.
         assert await scans(transaction, statements) == ["SCAN tools"]
-        whole = [(str(sa.select(tables.jobs.c.id).where(tables.jobs.c.message == "x")), ("x",))]
+        whole = [("SELECT id FROM jobs WHERE message = ?", ("x",))]
         assert await scans(transaction, whole) == ["SCAN jobs"]
 
 

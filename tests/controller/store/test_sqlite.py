@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import sqlite3
 import threading
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ import pytest_asyncio
 
 from controller.store.database import Store
 from controller.store.instance import ensure_position, raise_revision, read_store_metadata
+from controller.store.sqlite import InLoopDialect
 
 
 @pytest.fixture
@@ -90,3 +92,15 @@ async def test_a_commit_does_not_use_the_default_executor(file: Store) -> None:
     finally:
         blocked.set()
         await asyncio.gather(*slow)
+
+
+def test_a_file_that_is_no_database_is_closed(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    path.write_bytes(b"no database" * 1000)
+    dialect = InLoopDialect()
+    with pytest.raises(sqlite3.DatabaseError) as caught:
+        dialect.connect(str(path))
+    opened = [os.readlink(one) for one in Path("/proc/self/fd").iterdir() if one.exists()]
+    # The frames of the error refer to the connection, so only a call can have closed the file.
+    assert caught.tb is not None
+    assert str(path) not in opened

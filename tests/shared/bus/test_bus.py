@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 from redis.asyncio.client import Pipeline
+from redis.exceptions import ResponseError
 
 from deploy.local.redis import redis_program
 from shared.bus import BusReader, Keys, Publisher, connect, parse_head
@@ -287,7 +289,8 @@ async def test_a_read_of_a_redis_out_of_memory_is_refused_if_its_content_changes
     reader = BusReader(redis, KEYS)
     await publisher.upsert(SID, ROUTE, now=NOW)
     await redis.config_set("maxmemory", "1")
-    # The transaction is refused; the command between them needs no memory.
+    outcome = await outcome_out_of_memory(redis)
+    # If the transaction is refused, this command changes the content; it needs no memory.
     take = Pipeline.zrange
 
     def zrange(pipe: Pipeline, *args: Any, **options: Any) -> Any:
@@ -297,10 +300,20 @@ async def test_a_read_of_a_redis_out_of_memory_is_refused_if_its_content_changes
 
     monkeypatch.setattr(Pipeline, "zrange", zrange)
     try:
-        with pytest.raises(BusUnavailable, match="changed"):
+        with outcome:
             await reader.snapshot()
     finally:
         await redis.config_set("maxmemory", "0")
+
+
+async def outcome_out_of_memory(redis: Redis) -> AbstractContextManager[object]:
+    """Return the expected outcome: newer servers also read in a transaction without memory."""
+    try:
+        async with redis.pipeline(transaction=True) as pipe:
+            await pipe.hgetall(KEYS.head).execute()
+    except ResponseError:
+        return pytest.raises(BusUnavailable, match="changed")
+    return nullcontext()
 
 
 async def test_an_empty_redis_yields_no_snapshot(redis: Redis, reader: BusReader) -> None:

@@ -85,6 +85,10 @@ def test_several_nodes_with_their_ports_and_credentials() -> None:
     )
 
 
+def test_a_url_with_the_line_end_of_its_file_is_read() -> None:
+    assert parse_url("redis://ada:pw@[::1]:7001/2\r\n") == parse_url("redis://ada:pw@[::1]:7001/2")
+
+
 async def publish_and_follow(site: Site) -> None:
     """Publish a table, events and marks through *site*, also after its master has died."""
     client, follower = connect(site.url), connect(site.url)
