@@ -12,7 +12,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final
 
-from controller.jobs.history.pod_records import DEADLINE, INIT, last_of_ranks
+from controller.jobs.history.pod_records import (
+    DEADLINE,
+    INIT,
+    age,
+    last_of_ranks,
+    was_taken,
+)
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.names import DATA_CONTAINER, FILES_CONTAINER
 from controller.volcano.observed import EVICTIONS, STORAGE_LIMIT, ObservedJob, ObservedPod
@@ -111,11 +117,18 @@ def explain_failure(
         for pod in pods
         if pod.owner_uid == job.uid and _has_failed(pod)
     ]
-    written = [_of_run(run) for run in last_of_ranks(known.values()) if _was_failed(run)]
+    last = last_of_ranks(known.values())
+    written = [_of_run(run) for run in last if _was_failed(run)]
     for found in (seen, written):
         for failure in sorted(found, key=lambda one: one.order):
             if (explanation := _explanation_of(failure)) is not None:
                 return explanation
+    # Of the last pods nothing is known: Volcano deleted them before they ran, or nobody observed
+    # their end. The pods before them say why there was a restart.
+    for run in sorted(known.values(), key=age, reverse=True):
+        explanation = _explanation_of(_of_run(run)) if run.exit_code else None
+        if explanation is not None and not was_taken(run):
+            return explanation
     return Explanation("failed", job.message, {"cause": "volcano"}) if job.message else None
 
 

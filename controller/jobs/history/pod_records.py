@@ -253,9 +253,18 @@ def are_final(runs: Collection[PodRecord]) -> bool:
     return began or (bool(runs) and all(run.phase in _OVER for run in runs))
 
 
+def age(run: PodRecord) -> tuple[int, float]:
+    """Sort key: of two pods of a replica, the earlier one comes first.
+
+    Volcano's count of restarts precedes the time of the first observation, since the clocks of two
+    leaders may differ.
+    """
+    return run.retry or 0, run.seen_at
+
+
 def last_of_ranks(runs: Iterable[PodRecord]) -> list[PodRecord]:
-    """Return the record of each rank that was observed last."""
-    last = {run.rank: run for run in sorted(runs, key=lambda run: run.seen_at)}
+    """Return the record of each rank's last pod."""
+    last = {run.rank: run for run in sorted(runs, key=age)}
     return list(last.values())
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.jobs.history.failures import KILLED, explain_run
-from controller.jobs.history.pod_records import was_taken
+from controller.jobs.history.pod_records import age, was_taken
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.model import EffectiveTask, Job, Policy
 from controller.jobs.spec.problems import JobRejected
@@ -45,6 +45,16 @@ class Policies:
     def is_ours(self, rule: Rule) -> bool:
         """Say whether this controller carries it out."""
         return any(rule is one for one in self.ours)
+
+    def restarting_any_failure(self, task: str) -> Rule | None:
+        """Return the policy that restarts something however a pod of *task* fails; None without."""
+        for rule in (*self.of_task.get(task, ()), *self.of_job):
+            of_code = rule.exit_code is not None
+            if (of_code or rule.fits("PodFailed", None)) and rule.action not in RESTARTS:
+                return None
+            if not of_code and rule.fits("PodFailed", None):
+                return rule
+        return None
 
     def deciding(self, event: str, exit_code: int | None, task: str) -> Rule | None:
         """Return the first policy that applies: the task's before the job's."""
@@ -121,9 +131,27 @@ def triggered(policies: Policies, runs: Iterable[PodRecord]) -> Triggered | None
 
 
 def last_of_replicas(runs: Iterable[PodRecord]) -> list[PodRecord]:
-    """Return the record of each replica that was observed last."""
-    last = {(run.task, run.index): run for run in sorted(runs, key=lambda run: run.seen_at)}
+    """Return the record of each replica's last pod."""
+    last = {(run.task, run.index): run for run in sorted(runs, key=age)}
     return list(last.values())
+
+
+def unknown_failure(policies: Policies, runs: Iterable[PodRecord]) -> Triggered | None:
+    """Return the policy that applies to a failure of which no record is left; None if unknown.
+
+    Pods can be gone before anybody has observed how they ended, for example while no controller
+    leads. The policy is known if each task that may have failed is restarted after any failure.
+    """
+    last = last_of_replicas(runs)
+    rules = []
+    for task in policies.tasks:
+        done = [run for run in last if run.task == task.name and run.phase == "Succeeded"]
+        if len(done) < task.replicas:
+            rules.append(policies.restarting_any_failure(task.name))
+    if not rules or rules[0] is None or None in rules:
+        return None
+    why = "how its pods failed was not observed"
+    return Triggered(rule=rules[0], event="PodFailed", at=0.0, why=why)
 
 
 def has_failed(run: PodRecord) -> bool:

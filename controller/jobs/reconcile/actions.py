@@ -18,6 +18,7 @@ from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
 from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, SUSPENDING, EndActions
 from controller.jobs.reconcile.lifecycle import steps
+from controller.jobs.reconcile.lifecycle.failure import NEWS_SECONDS
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
 from controller.jobs.reconcile.submitting import LONGEST_MESSAGE, NOT_EXPOSED, SubmitActions
@@ -53,9 +54,6 @@ _REFUSED: Final[Mapping[type[steps.Step], str]] = MappingProxyType(
     }
 )
 """The message of a job for which the API server refuses a step."""
-
-NEWS_SECONDS: Final = 30.0
-"""How long the end of a job waits for outstanding watch events of its pods."""
 
 log = logging.getLogger(__name__)
 
@@ -239,13 +237,16 @@ class Actions:
     async def _are_as_recorded(self, seen: ObservedState) -> bool:
         """Say whether the API server shows the VolcanoJob's pods as they are recorded.
 
-        Pods and VolcanoJobs have separate watches, so events of pods may arrive much later.
+        Pods and VolcanoJobs have separate watches, so events of pods may arrive much later. Where
+        the cache still shows a pod that is gone, the event with its last state is outstanding.
         """
         record = seen.record
         pods = await self._cluster.find_pods(record.namespace, record.id)
         now = self._records.clock()
         own = [as_of(pod, now) for pod in pods if pod.owner_uid == record.uid]
         there = {pod.uid for pod in own}
+        if any(pod.uid not in there for pod in seen.pods if pod.owner_uid == record.uid):
+            return False
         runs = {uid: run for uid, run in seen.runs.items() if uid in there}
         return are_recorded(runs, own, ())
 

@@ -23,8 +23,10 @@ from controller.jobs.history.retries import (
     Policies,
     Triggered,
     has_failed,
+    last_of_replicas,
     policies_of,
     triggered,
+    unknown_failure,
     used_retries,
 )
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
@@ -118,9 +120,26 @@ def failed(seen: ObservedState, job: ObservedJob) -> Step:
             )
             update = seen.update_if_new(UpdateStatus(JobEvent.WAITS, "restarting", text))
             return Wait(timer.due_at) if isinstance(update, Wait) else update
+    if (until := news_of_pods_until(seen, job, policies)) is not None:
+        return Wait(until)
     step = after_failure(seen, job, policies, followed)
     # A pod that is not recorded yet may have the reason.
     return ConfirmPods(step) if policies or _is_unexplained(step) else step
+
+
+NEWS_SECONDS: Final = 30.0
+"""How long outstanding watch events of pods are awaited after the end of a VolcanoJob."""
+
+
+def news_of_pods_until(seen: ObservedState, job: ObservedJob, policies: Policies) -> float | None:
+    """Return until when to wait for watch events that say how the pods failed; None if not.
+
+    Pods and VolcanoJobs have separate watches. A pod whose events are all outstanding is in no
+    cache, and if it is deleted already, no list shows it either.
+    """
+    until = job.phase_since + NEWS_SECONDS if job.phase_since else 0.0
+    matters = policies.restarts and not _ended_by_command(seen.record)
+    return until if matters and seen.now < until and not _knows_failure(seen) else None
 
 
 def _is_unexplained(step: Step) -> bool:
@@ -144,20 +163,33 @@ def after_failure(
         return outcome_of_command(record) if record.ordered else failure
     if followed is not None and followed.rule.action not in RESTARTS:
         return replace(_outcome_of_policy(followed), details=details)
-    if record.evictions < seen.evictions_allowed:
-        if failure.reason == "evicted" or (details or {}).get("cause") == NODE_REFUSED:
-            return StartNextAttempt("evicted", f"{message}; submitted again", details)
-        if _evictions_counted_as_retries(seen, job):
-            why = "retries that went to evictions are given back"
-            return StartNextAttempt("evicted", f"{message}; submitted again: {why}", details)
+    if record.evictions < seen.evictions_allowed and (why := _why_again(seen, job, failure)):
+        return StartNextAttempt("evicted", f"{message}; {why}", details)
     if record.retries_used + used_retries(job.retries, seen.runs.values()) >= policies.most:
         return failure
+    unknown = policies.restarts and not _knows_failure(seen)
+    if unknown and followed is None:
+        followed = unknown_failure(policies, seen.runs.values())
     if followed is not None:
         return StartNextAttempt("retried", _retry_message(followed, policies), details)
-    if policies.restarts and not any(has_failed(run) for run in seen.runs.values()):
+    if unknown:
         text = "no record says which of its policies applied, so nothing is started again"
         return replace(failure, message=f"{message}; {text}")
     return failure
+
+
+def _why_again(seen: ObservedState, job: ObservedJob, failure: SetOutcome) -> str | None:
+    """Return why the attempt does not count, if its pods were taken away; else None."""
+    if failure.reason == "evicted" or (failure.details or {}).get("cause") == NODE_REFUSED:
+        return "submitted again"
+    if _evictions_counted_as_retries(seen, job):
+        return "submitted again: retries that went to evictions are given back"
+    return None
+
+
+def _knows_failure(seen: ObservedState) -> bool:
+    """Say whether a replica's last pod is known to have failed."""
+    return any(has_failed(run) for run in last_of_replicas(seen.runs.values()))
 
 
 def _evictions_counted_as_retries(seen: ObservedState, job: ObservedJob) -> bool:

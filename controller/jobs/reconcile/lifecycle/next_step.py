@@ -32,6 +32,7 @@ from controller.jobs.reconcile.lifecycle.failure import (
     after_failure,
     due_policies,
     failed,
+    news_of_pods_until,
     only_sidecars_run,
     outcome_of_command,
 )
@@ -289,7 +290,7 @@ def after_submission(seen: ObservedState) -> Step:
 def _by_volcano_job(seen: ObservedState) -> Step:
     record = seen.record
     if seen.job is None or seen.job.uid != record.uid:
-        return ConfirmGone(_if_gone(seen))
+        return _gone(seen)
     if seen.job.deleting and progress_of(seen.job.phase) not in _OVER:
         return SetOutcome(State.FAILURE, "deleted", "its VolcanoJob was deleted by somebody else")
     step = _by_phase(seen, seen.job)
@@ -308,19 +309,28 @@ def _missed_start(seen: ObservedState) -> UpdateStatus | None:
     return UpdateStatus(JobEvent.STARTED, None, None)
 
 
-def _if_gone(seen: ObservedState) -> SetOutcome | StartNextAttempt:
+def _gone(seen: ObservedState) -> ConfirmGone | Wait:
     """Return what follows if the VolcanoJob is gone: its own end, if it had ended before."""
     if seen.last is None:
-        return LOST
+        return ConfirmGone(LOST)
     match progress_of(seen.last.phase):
         case Progress.SUCCEEDED:
-            return _SUCCEEDED
+            return ConfirmGone(_SUCCEEDED)
         case Progress.FAILED:
-            policies = policies_of(seen.record)
-            followed = triggered(policies, seen.runs.values())
-            return after_failure(seen, seen.last, policies, followed)
+            return _gone_after_failure(seen, seen.last)
         case _:
-            return LOST
+            return ConfirmGone(LOST)
+
+
+def _gone_after_failure(seen: ObservedState, last: ObservedJob) -> ConfirmGone | Wait:
+    # Pods and VolcanoJobs have separate watches: how the pods ended may still arrive.
+    if seen.pods_stale or seen.still_runs():
+        return Wait()
+    policies = policies_of(seen.record)
+    if (until := news_of_pods_until(seen, last, policies)) is not None:
+        return Wait(until)
+    followed = triggered(policies, seen.runs.values())
+    return ConfirmGone(after_failure(seen, last, policies, followed))
 
 
 def _by_phase(seen: ObservedState, job: ObservedJob) -> Step:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -167,3 +168,17 @@ def test_without_a_pod_reason_volcanos_reason_is_used() -> None:
     found = explain_failure(make_observed("Failed", message="plugin failed"), [], [])
     assert found is not None
     assert (found.reason, found.message) == ("failed", "plugin failed")
+
+
+def test_a_failure_before_the_last_restart_is_told_if_nothing_is_known_of_the_last_pods() -> None:
+    failed = pod(ended=ended(3))
+    (before,) = make_pod_records(
+        make_job(), 1, runs={}, present=[failed], departed=(), now=9.0, looked_until=0.0
+    )
+    killed = replace(before, pod_uid="later", retry=1, phase="Pending", exit_code=None, reason="")
+    found = explain_failure(make_observed("Failed"), (), [before, killed])
+    assert found is not None
+    assert (found.reason, found.message) == ("exit_code", "job 0 ended with exit code 3")
+    # An eviction was made good for, so it does not explain the end.
+    evicted = replace(before, reason="Evicted")
+    assert explain_failure(make_observed("Failed"), (), [evicted, killed]) is None

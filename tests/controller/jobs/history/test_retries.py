@@ -181,13 +181,52 @@ def test_an_end_lost_by_volcano_ends_the_job(action: str, outcome: State, reason
 
 
 def test_without_records_no_restart_happens_and_the_job_states_it() -> None:
-    step = after_pods(step_of(job(on("RestartJob"))))
+    step = after_pods(step_of(job(on("RestartJob", exit_code=3))))
     assert isinstance(step, SetOutcome)
     assert step.reason == "failed"
     assert "no record says which of its policies applied" in (step.message or "")
     # A known failure that none of the job's policies covers is final.
     step = after_pods(step_of(job(on("RestartJob", exit_code=3)), ran()))
     assert step == SetOutcome(State.FAILURE, "exit_code", "job 0 ended with exit code 7")
+
+
+@pytest.mark.parametrize(
+    ("policies", "again"),
+    [
+        ([on("RestartJob")], True),
+        ([on("RestartPod", event="*")], True),
+        ([on("RestartJob", exit_code=3), on("RestartTask")], True),
+        ([on("AbortJob", exit_code=3), on("RestartJob")], False),
+        ([on("RestartJob", event="PodEvicted")], False),
+        ([on("AbortJob"), on("RestartJob", exit_code=3)], False),
+    ],
+)
+def test_a_failure_that_nobody_saw_is_retried_if_every_failure_would_be(
+    policies: list[dict[str, Any]], again: bool
+) -> None:
+    gone = ran(code=None, phase="Running", reason="Vanished")
+    for runs in ((), (gone,), (ran(code=7, pod_uid="earlier", seen_at=0.5), gone)):
+        step = after_pods(step_of(job(*policies), *runs))
+        assert isinstance(step, StartNextAttempt) == again, runs
+        if isinstance(step, StartNextAttempt):
+            assert "how its pods failed was not observed" in step.message
+    assert used_retries(0, [gone]) == 0
+
+
+def test_tasks_that_are_done_have_no_say_in_a_failure_that_nobody_saw() -> None:
+    tasks = [{"name": "a", "policies": [on("AbortJob")]}, {"name": "b"}]
+    record, gone = job(on("RestartJob"), tasks=tasks), ran(task="b", code=None, phase="Running")
+    step = after_pods(step_of(record, gone, ran(0, 0, task="a")))
+    assert isinstance(step, StartNextAttempt)
+    assert isinstance(after_pods(step_of(record, gone)), SetOutcome)
+
+
+def test_the_last_pod_of_a_replica_is_known_by_its_restart_whatever_the_clocks_say() -> None:
+    before = ran(code=3, pod_uid="before", seen_at=50.0, retry=0)
+    after = ran(code=7, pod_uid="after", seen_at=40.0, retry=1)
+    found = triggered(policies_of(job(on("RestartJob", exit_code=7))), [before, after])
+    assert found is not None
+    assert found.pod_uid == "after"
 
 
 def test_policies_also_apply_to_a_deleted_volcano_job() -> None:

@@ -274,7 +274,7 @@ def test_another_attempt_states_its_reason() -> None:
 
 
 def test_without_a_known_policy_nothing_is_restarted() -> None:
-    step = after_pods(step_of(job(on("RestartJob"))))
+    step = after_pods(step_of(job(on("RestartJob", exit_code=3))))
     assert isinstance(step, SetOutcome)
     assert step.message == (
         "it failed; no record says which of its policies applied, so nothing is started again"
