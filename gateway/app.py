@@ -17,7 +17,7 @@ import random
 import secrets
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final
 
 from aiohttp import web
@@ -154,7 +154,10 @@ class Gateway:
         )
         self.redis = self.reader.redis
         self.follower = make_follower(
-            settings, self.reader, on_change=self._changed, on_closed=self._closed
+            settings,
+            self.reader,
+            on_change=lambda sids: self.live.review(sids),
+            on_closed=lambda: self.live.end_all(BUS_LOST),
         )
         limits = settings.limits
         self.sign_outs = SignOuts(
@@ -274,14 +277,8 @@ class Gateway:
         """Return the TLS context of new connections; None without TLS."""
         return None if self.certificates is None else self.certificates.context
 
-    def _changed(self, sids: Iterable[str] | None) -> None:
-        self.live.review(sids)
-
-    def _closed(self) -> None:
-        self.live.end_all(BUS_LOST)
-
-    def _rate(self, often: int, seconds: float) -> Rate:
-        made = Rate(often, seconds, clock=time.monotonic)
+    def _rate(self, per_minute: int) -> Rate:
+        made = Rate(per_minute, 60.0, clock=time.monotonic)
         self._rates.append(made)
         return made
 
@@ -307,9 +304,9 @@ class Gateway:
             tokens=self.tokens,
             grants=self.grants,
             responses=responses,
-            of_address=self._rate(limits.address_opens_per_minute, 60.0),
-            of_session=self._rate(_OPENS_OF_SESSION_PER_MINUTE, 60.0),
-            of_user=self._rate(limits.user_opens_per_minute, 60.0),
+            of_address=self._rate(limits.address_opens_per_minute),
+            of_session=self._rate(_OPENS_OF_SESSION_PER_MINUTE),
+            of_user=self._rate(limits.user_opens_per_minute),
         )
         assertions = self.assertions
         session = SessionPages(
@@ -325,8 +322,8 @@ class Gateway:
         sign_out = SignOutPage(
             responses=responses,
             sign_outs=self.sign_outs,
-            of_address=self._rate(limits.address_opens_per_minute, 60.0),
-            of_user=self._rate(_SIGN_OUTS_PER_MINUTE, 60.0),
+            of_address=self._rate(limits.address_opens_per_minute),
+            of_user=self._rate(_SIGN_OUTS_PER_MINUTE),
         )
         return make_pages(open_page, session, sign_out, responses)
 

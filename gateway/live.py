@@ -50,13 +50,6 @@ class Observer(Protocol):
         """Handle a connection that closed by itself (*reason* is None) or was ended."""
 
 
-class Reviewed(Protocol):
-    """Another holder of state that depends on routes: the pools of idle upstream connections."""
-
-    def review(self, sids: Iterable[str] | None, table: RouteTable, now: float) -> None:
-        """Drop the state of *sids* (None: of all sessions) that *table* no longer allows."""
-
-
 class _Session:
     """The open connections of one session; a timer of the wheel."""
 
@@ -98,9 +91,13 @@ class ConnectionRegistry:
     """Connections that were ended and have not closed yet."""
     kinds: Counter[str] = field(init=False, default_factory=Counter)
     """The number of open connections by what they carry."""
+    review_pool: Callable[[Iterable[str] | None, RouteTable, float], None] | None = field(
+        init=False, default=None
+    )
+    """Closes the idle upstream connections of sessions (None: of all) that have no right any more;
+    called with each review, before connections are ended."""
     _wheel: TimerWheel = field(init=False)
     _sessions: dict[str, _Session] = field(init=False, default_factory=dict)
-    _reviewed: list[Reviewed] = field(init=False, default_factory=list)
     _count: int = 0
     _of_user: dict[str, int] = field(init=False, default_factory=dict)
     """By user, and by address for connections without a user."""
@@ -111,10 +108,6 @@ class ConnectionRegistry:
     def __len__(self) -> int:
         """Return the number of open connections."""
         return self._count
-
-    def watch(self, reviewed: Reviewed) -> None:
-        """Include *reviewed* in every review."""
-        self._reviewed.append(reviewed)
 
     def has_room(self, access_right: AccessRight) -> bool:
         """Return whether the limits allow one more connection by *access_right*."""
@@ -208,8 +201,8 @@ class ConnectionRegistry:
                 elif session is not None:
                     # The route's expiry may have moved.
                     self._arm(session, member.access_right.ends_at)
-        for reviewed in self._reviewed:
-            reviewed.review(None if sids is None else wanted, table, now)
+        if self.review_pool is not None:
+            self.review_pool(None if sids is None else wanted, table, now)
         self._end_each(ended)
 
     def end_all(self, ending: EndReason) -> None:

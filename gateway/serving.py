@@ -17,7 +17,6 @@ import random
 import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiohttp import web
@@ -223,30 +222,19 @@ async def drain(path: DataPath, *, seconds: float, random: Callable[[], float]) 
     began = loop.time()
     path.drain()
     log.info("draining", extra={"open": path.open})
-    end_times = _EndTimes(until=began + seconds / 2, random=random)
+    until = began + seconds / 2
+    end_times: dict[Member, float] = {}
     enough = began + seconds - min(LAST_SECONDS, seconds / 10)
     idle_until = began + min(IDLE_SECONDS, seconds / 4)
     while (path.open or path.arriving) and loop.time() < enough:
         if loop.time() >= idle_until:
             idle_until = enough
             path.close_idle()
-        path.parts.live.end(end_times.due(path.tunnels(), loop.time()), DRAINING)
+        now, tunnels = loop.time(), path.tunnels()
+        for tunnel in tunnels:
+            if tunnel not in end_times:  # a later one gets less time
+                end_times[tunnel] = now + random() * max(until - now, 0.0)
+        path.parts.live.end([one for one in tunnels if end_times[one] <= now], DRAINING)
         await asyncio.sleep(min(STEP_SECONDS, seconds))
     if path.open:
         log.warning("the drain time is over", extra={"open": path.open})
-
-
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class _EndTimes:
-    """Assigns each tunnel a random time at which it ends; later tunnels get less time."""
-
-    until: float
-    random: Callable[[], float]
-    _at: dict[Member, float] = field(init=False, default_factory=dict)
-
-    def due(self, members: list[Member], now: float) -> list[Member]:
-        """Return those of *members* whose time has come."""
-        for member in members:
-            if member not in self._at:
-                self._at[member] = now + self.random() * max(self.until - now, 0.0)
-        return [member for member in members if self._at[member] <= now]

@@ -53,7 +53,7 @@ class DataPath(Context):
             seconds=min(limits.write_stall_seconds, limits.app_write_stall_seconds) / _SWEEPS,
             connections=self._all_connections,
         )
-        parts.live.watch(self.pool)
+        parts.live.review_pool = self.pool.review
         self.meters.open_by_kind, self.meters.turns = self._open_by_kind, self.turns
         self.meters.counter(
             "stalls",

@@ -182,15 +182,14 @@ async def test_no_connection_is_closed_before_the_first_table() -> None:
     assert mine.ended == []
 
 
-async def test_reviewers_are_called_with_each_review() -> None:
+async def test_the_pool_is_reviewed_with_each_review() -> None:
     r = Registry()
     seen: list[object] = []
 
-    class Watcher:
-        def review(self, sids: Iterable[str] | None, table: RouteTable, now: float) -> None:
-            seen.append(sids if sids is None else set(sids))
+    def review(sids: Iterable[str] | None, table: RouteTable, now: float) -> None:
+        seen.append(sids if sids is None else set(sids))
 
-    r.live.watch(Watcher())
+    r.live.review_pool = review
     r.live.review()
     r.live.review((SID,))
     assert seen == [None, {SID}]

@@ -1,7 +1,7 @@
 """Response heads of apps: raw bytes in, a strict head and its end-to-end fields out.
 
 The app is user code. A response that could be read in two ways is refused, and its connection is
-not used again.
+not used again. Each refusal is a HeadRefused with the code ``app_bad_answer``.
 """
 
 from __future__ import annotations
@@ -59,11 +59,7 @@ class ResponseFields(msgspec.Struct, eq=False, gc=False):
 
 
 def find_response_end(buffer: bytes, seen: int = 0) -> int:
-    """Return where the head in *buffer* ends; 0 while it is incomplete.
-
-    Raises:
-        HeadRefused: ``app_bad_answer``.
-    """
+    """Return where the head in *buffer* ends; 0 while it is incomplete."""
     try:
         end = search_end(buffer, seen)
     except HeadRefused:
@@ -91,11 +87,7 @@ class ResponseHead(msgspec.Struct, eq=False, gc=False):
 
 
 def read_status_line(line: bytes) -> tuple[int, int, bytes]:
-    """Return the minor version, status and reason of *line*, given without its CRLF.
-
-    Raises:
-        HeadRefused: ``app_bad_answer``.
-    """
+    """Return the minor version, status and reason of *line*, given without its CRLF."""
     match = _STATUS.fullmatch(line)
     if match is None:
         raise HeadRefused(BAD_RESPONSE)
@@ -119,11 +111,7 @@ class ResponseReader:
         self._first = [transport] if strict_transport else []
 
     def read_head(self, raw: bytes) -> ResponseHead:
-        """Return the parsed head *raw*, given with its empty line.
-
-        Raises:
-            HeadRefused: ``app_bad_answer``.
-        """
+        """Return the parsed head *raw*, given with its empty line."""
         line_end = raw.find(b"\r\n")
         minor, status, reason = read_status_line(raw[:line_end])
         fields = self.read(raw[line_end + 2 :])
@@ -139,11 +127,7 @@ class ResponseReader:
         return ResponseHead(raw, minor, status, status_line, length, fields, message_size)
 
     def read(self, section: bytes) -> ResponseFields:
-        """Return the fields of *section*: the lines after the status line, and the empty line.
-
-        Raises:
-            HeadRefused: ``app_bad_answer``.
-        """
+        """Return the fields of *section*: the lines after the status line, and the empty line."""
         try:
             return self._read(section)
         except HeadRefused:
