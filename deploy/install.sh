@@ -4,6 +4,7 @@
 #
 # The environment comes from uv where there is one, else from a Python's own venv, else from
 # Debian's python3-venv, which is installed after saying so. Nothing else of the system changes.
+# PYTHON3 names another Python than the first one of the PATH that is new enough.
 set -eu
 
 folder=$1
@@ -14,13 +15,15 @@ say() { printf 'install: %s\n' "$*"; }
 new_enough='import sys; sys.exit(sys.version_info < (3, 11))'
 
 find_python() {
-    for name in python3 python3.14 python3.13 python3.12 python3.11; do
+    names=${PYTHON3:-python3 python3.14 python3.13 python3.12 python3.11}
+    for name in $names; do
         if command -v "$name" >/dev/null 2>&1 && "$name" -c "$new_enough" 2>/dev/null; then
             command -v "$name"
             return
         fi
     done
-    say "Python 3.11 or newer is needed. On Debian and Ubuntu:  sudo apt-get install python3" >&2
+    say "Python 3.11 or newer is needed, and none of these is it: $names" >&2
+    say "On Debian and Ubuntu:  sudo apt-get install python3" >&2
     exit 1
 }
 

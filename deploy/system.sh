@@ -26,6 +26,7 @@ need 'gcc libc6-dev' cc
 need postgresql postgres pg_ctlcluster
 need redis-server redis-server valkey-server
 need spin spin
+need curl curl
 
 if [ -z "$missing" ]; then
     echo "system: everything is there"

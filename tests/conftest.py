@@ -62,6 +62,7 @@ TOOLS: dict[str, tuple[Callable[[], bool], str]] = {
     "cc": (lambda: shutil.which("cc") is not None, SYSTEM),
     "node": (lambda: shutil.which("node") is not None, "node on the PATH"),
     "redis-tls": (lambda: tls_redis_program() is not None, SYSTEM),
+    "curl": (lambda: shutil.which("curl") is not None, SYSTEM),
     "spin": (lambda: bool(shutil.which("spin") and shutil.which("cc")), SYSTEM),
 }
 

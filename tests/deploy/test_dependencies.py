@@ -101,3 +101,23 @@ def test_every_lock_holds_the_declared_dependencies() -> None:
     ):
         text = (ROOT / f"deploy/locks/{lock}.txt").read_text()
         assert wanted <= set(re.findall(r"^([a-z0-9-]+)==", text, re.M)), lock
+
+
+def test_the_supported_pythons_are_the_same_everywhere() -> None:
+    """The oldest one is what tools check against; the images' one is supported, too."""
+    tools, project = PROJECT["tool"], PROJECT["project"]
+    oldest = project["requires-python"].removeprefix(">=")
+    assert tools["mypy"]["python_version"] == oldest
+    assert tools["ruff"]["target-version"] == f"py{oldest.replace('.', '')}"
+    assert f"--python-version {oldest} " in (ROOT / "deploy/lock.sh").read_text()
+    assert f"Python {oldest} or newer is needed" in (ROOT / "deploy/install.sh").read_text()
+    stated = [
+        one.removeprefix("Programming Language :: Python :: ")
+        for one in project["classifiers"]
+        if one.startswith("Programming Language :: Python :: 3.")
+    ]
+    assert stated[0] == oldest
+    for name in ("controller", "gateway"):
+        (base,) = re.findall(r"^ARG BASE=.+:([0-9.]+)-slim$",
+                             (ROOT / f"Dockerfile.{name}").read_text(), re.M)  # fmt: skip
+        assert base in stated

@@ -164,6 +164,7 @@ async def seen_in_browser(link: str, text: str) -> None:
             assert text in await answer.text()
 
 
+@pytest.mark.needs("curl")
 async def test_an_app_of_ones_own_is_opened(installed: Path) -> None:
     with ExitStack() as stack:
         printed = await follow_tutorial("own-app.md", installed, stack)
