@@ -135,6 +135,30 @@ async def test_no_abort_runs_before_it_is_due() -> None:
         assert (len(deferred), clock.asked) == (0, [10.0, 4.0])
 
 
+async def test_a_transport_that_comes_after_the_last_abort_is_aborted_too() -> None:
+    clock = Clock()
+    deferred = DeferredAborts(loop=cast(asyncio.AbstractEventLoop, clock), seconds=10.0)
+    async with connected(2) as (sides, _):
+        for side in sides:
+            deferred.add(side.transport)
+            clock.now += 10.0
+            clock.turn()
+            assert len(deferred) == 0
+    assert clock.asked == [10.0, 10.0]
+
+
+async def test_a_crowd_takes_a_tenth_of_the_loops_time() -> None:
+    clock = Clock()
+    deferred = DeferredAborts(loop=cast(asyncio.AbstractEventLoop, clock), seconds=10.0)
+    async with connected(2 * ABORTED_AT_ONCE + 1) as (sides, _):
+        for side in sides:
+            deferred.add(side.transport)
+        clock.now = 10.0
+        while len(deferred):
+            clock.turn()
+    assert clock.asked == [10.0, 0.005, 0.005]
+
+
 async def test_a_transport_that_closed_meanwhile_is_skipped() -> None:
     deferred = DeferredAborts(loop=asyncio.get_running_loop(), seconds=0.05)
     async with connected(2) as ([first, second], _):
