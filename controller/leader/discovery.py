@@ -16,8 +16,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from controller.jobs.pipeline.builder import NAMESPACED_VERBS, CompanionKind
 from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin_models import NAMESPACED_VERBS, CompanionKind
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError, NotFound
 from controller.kube.kinds import ACCESS_REVIEWS

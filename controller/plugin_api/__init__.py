@@ -14,13 +14,7 @@ minor version. Within a major version names are only added.
 
 from __future__ import annotations
 
-from controller.jobs.pipeline.builder import (
-    Companion,
-    CompanionKind,
-    JobBuilder,
-    SharedObject,
-    make_helper,
-)
+from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject, make_helper
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin, PluginContext
 from controller.jobs.pipeline.plugin_checks import API_VERSION
 from controller.jobs.pipeline.plugin_loading import EVERY_OTHER
@@ -30,7 +24,7 @@ from controller.jobs.pipeline.plugin_metrics import (
     PluginHistogram,
     PluginMetrics,
 )
-from controller.jobs.pipeline.plugin_models import JobFields, PluginSettings
+from controller.jobs.pipeline.plugin_models import CompanionKind, JobFields, PluginSettings
 from controller.jobs.spec.model import EffectiveTask, Endpoint, Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem, make_path
 from controller.settings import JobDefaults

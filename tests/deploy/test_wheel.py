@@ -25,7 +25,7 @@ import yaml
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-from controller.jobs.pipeline.builder import CompanionKind
+from controller.jobs.pipeline.plugin_models import CompanionKind
 from controller.kube.client import Kube
 from controller.kube.kinds import VCJOBS, Kind
 from controller.leader.discovery import CompanionRights

@@ -11,31 +11,18 @@ A hook that blocks the event loop cannot be ended from within the process;
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
-import re
 import time
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal, TypeVar
 
-from controller.jobs.pipeline.builder import (
-    Companion,
-    CompanionKind,
-    JobBuilder,
-    SharedObject,
-    complete_companions,
-)
 from controller.jobs.pipeline.plugin_metrics import HookCounts
-from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
 from controller.site.hook_limits import HookSeconds
-from controller.volcano.manifest import VolcanoJob
-from controller.volcano.names import JOB_CONTAINER, volcano_job_name
-from controller.volcano.preflight import findings
 from shared.errors import FumaroleError
-from shared.text import plain_text, without_secrets
+from shared.text import without_secrets
 
 GRACE_SECONDS: Final = 1.0
 """How long a cancelled hook may take to end."""
@@ -291,17 +278,6 @@ def _trace(error: BaseException, secrets: Collection[str]) -> str:
 
 LATEST: Final = 1e11
 """No time is later: some thousand years from now."""
-MOST_OBJECTS: Final = 1000
-MOST_BYTES: Final = 1_400_000
-"""Of one object; etcd accepts 1.5 MiB."""
-LONGEST_PROBLEM: Final = 2000
-SHAREABLE: Final = (
-    *("Namespace", "NetworkPolicy", "PersistentVolumeClaim", "Queue"),
-    *("ResourceQuota", "RoleBinding", "Secret"),
-)
-"""Kinds of shared objects that the controller may create."""
-_LONGEST_KIND: Final = 64
-_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[!-$&-.0-~]{1,253}", re.ASCII)
 
 
 def nothing(_result: object) -> None:
@@ -313,7 +289,7 @@ def due_time(result: object) -> float | None:
     if result is None:
         return None
     if isinstance(result, bool) or not isinstance(result, int | float):
-        raise BadResult(f"returned {_kind(result)} instead of unix seconds or None")
+        raise BadResult(f"returned {kind_of(result)} instead of unix seconds or None")
     if not -LATEST <= result <= LATEST:  # NaN too
         raise BadResult("returned an invalid time")
     return float(result)
@@ -324,131 +300,12 @@ def due_times(known: Collection[str]) -> Callable[[object], dict[str, float | No
 
     def read(result: object) -> dict[str, float | None]:
         if not isinstance(result, Mapping):
-            raise BadResult(f"returned {_kind(result)} instead of a mapping of times by job")
+            raise BadResult(f"returned {kind_of(result)} instead of a mapping of times by job")
         return {job_id: due_time(result[job_id]) for job_id in known if job_id in result}
 
     return read
 
 
-def check_builder(builder: JobBuilder) -> None:
-    """Check that the next plugin can continue with *builder*.
-
-    Raises:
-        BadResult: If it cannot, or if there is too much in it.
-    """
-    if not isinstance(builder.volcano_job, VolcanoJob):
-        raise BadResult("replaced the VolcanoJob by something else")
-    if builder.volcano_job.name != volcano_job_name(builder.job.id):
-        raise BadResult("renamed the VolcanoJob, by whose name it is found")
-    if builder.accepted_in not in (None, builder.volcano_job.namespace):
-        raise BadResult("moved the VolcanoJob out of the namespace in which it was accepted")
-    _check_list(builder.companions, Companion)
-    _check_list(builder.shared, SharedObject)
-    _check_list(builder.waiting, str)
-    checked_problems(builder.problems)
-    _check_size("the VolcanoJob", builder.volcano_job.manifest())
-    # Findings are reported after all plugins have run. If the VolcanoJob cannot be read, this
-    # plugin caused it.
-    findings(builder.volcano_job)
-    for companion in builder.companions:
-        what = _check_object(companion)
-        if companion.when not in ("before", "after"):
-            raise BadResult(f"made {what} neither before nor after the VolcanoJob")
-    for shared in builder.shared:
-        what = _check_object(shared)
-        if shared.kind not in SHAREABLE:
-            raise BadResult(
-                f"shared {what}, but only these kinds can be shared: {', '.join(SHAREABLE)}"
-            )
-        _check_texts(what, {"labels": shared.labels, "annotations": shared.annotations})
-
-
-def _check_object(made: Companion | SharedObject) -> str:
-    """Check what every created object must have; return its name for messages.
-
-    The API server demands this form of the name of every kind (Kubernetes, "Object Names and IDs",
-    "Path Segment Names").
-    """
-    if not isinstance(made.kind, str) or not made.kind:
-        raise BadResult("made an object without a kind")
-    kind = made.kind[:_LONGEST_KIND]
-    if not isinstance(made.name, str) or not _NAME.fullmatch(made.name):
-        raise BadResult(f"made a {kind} with the invalid name {made.name!r}"[:200])
-    what = f"the {kind} {made.name}"[:200]
-    if not isinstance(made.manifest, dict):
-        raise BadResult(f"made {what} with a manifest that is not an object")
-    metadata = made.manifest.get("metadata")
-    if metadata is not None and not isinstance(metadata, dict):
-        raise BadResult(f"made {what} with metadata that is not an object")
-    _check_texts(what, metadata or {})
-    _check_size(what, made.manifest)
-    return what
-
-
-def _check_texts(what: str, given: Mapping[str, object]) -> None:
-    for name in ("labels", "annotations"):
-        texts = given.get(name)
-        if texts is None:
-            continue
-        members = [*texts, *texts.values()] if isinstance(texts, dict) else [texts]
-        if not isinstance(texts, dict) or not all(isinstance(one, str) for one in members):
-            raise BadResult(f"made {what} with {name} that are not a mapping of strings")
-
-
-def tasks_of_job(builder: JobBuilder) -> set[str]:
-    """Return the tasks that have a container for the job's program."""
-    return {
-        task.name
-        for task in builder.volcano_job.tasks
-        if any(one.name == JOB_CONTAINER for one in task.template.containers)
-    }
-
-
-def check_kinds(made: Sequence[Companion], kinds: Sequence[CompanionKind]) -> dict[int, Companion]:
-    """Return the companions of declared *kinds* in their stored form, by identity.
-
-    Raises:
-        BadResult: If one is of another kind.
-    """
-    try:
-        return complete_companions(made, kinds)
-    except LookupError as error:
-        raise BadResult(str(error.args[0])) from error
-
-
-def checked_problems(problems: object) -> list[Problem]:
-    """Return *problems*, bounded in number and length.
-
-    Raises:
-        BadResult: If they are not problems.
-    """
-    kept = _check_list(problems, Problem)[:MOST_PROBLEMS]
-    if not all(isinstance(one.path, str) and isinstance(one.message, str) for one in kept):
-        raise BadResult("refused the job with a problem that is not text")
-    return [
-        Problem(plain_text(one.path, LONGEST_PROBLEM), plain_text(one.message, LONGEST_PROBLEM))
-        for one in kept
-    ]
-
-
-def _check_list(given: object, kind: type[T]) -> list[T]:
-    if not isinstance(given, list | tuple) or len(given) > MOST_OBJECTS:
-        raise BadResult(f"left no list of at most {MOST_OBJECTS} of {kind.__name__}")
-    kept = [one for one in given if isinstance(one, kind)]
-    if len(kept) < len(given):
-        wrong = next(one for one in given if not isinstance(one, kind))
-        raise BadResult(f"left {_kind(wrong)} where a {kind.__name__} should be")
-    return kept
-
-
-def _check_size(what: str, manifest: object) -> None:
-    try:
-        size = len(json.dumps(manifest, allow_nan=False))
-    except (TypeError, ValueError, RecursionError) as error:
-        raise BadResult(f"made {what} with a manifest that is not JSON") from error
-    if size > MOST_BYTES:
-        raise BadResult(f"made {what} larger than the cluster accepts")
-
-
-def _kind(value: object) -> str:
+def kind_of(value: object) -> str:
+    """Return the type of *value*, for messages."""
     return f"a {type(value).__name__}"[:80]

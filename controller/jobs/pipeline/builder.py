@@ -1,25 +1,25 @@
-"""Builds what plugins plan for a job: VolcanoJob, companions, helper containers. No I/O.
-
-Every plugin may create four kinds of companions; others it declares. The store identifies a
-declared kind by its API and plural (``policy/v1/poddisruptionbudgets``), so that its objects can be
-deleted after the plugin is gone.
-"""
+"""Collects and checks what plugins plan for a job: VolcanoJob, companions, helpers. No I/O."""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal, TypeVar
 
+from controller.jobs.pipeline.border import BadResult, kind_of
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
 from controller.settings import JobDefaults
 from controller.store.jobs.folders import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, VolcanoJob, Volume, escape
-from controller.volcano.names import JOB_CONTAINER
+from controller.volcano.names import JOB_CONTAINER, volcano_job_name
+from controller.volcano.preflight import findings
+from shared.text import plain_text
 
 When = Literal["before", "after"]
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,101 +211,125 @@ def make_helper(
     )
 
 
-OWN_KINDS: Final = frozenset({"Secret", "ConfigMap", "Service", "NetworkPolicy"})
-"""Kinds that the controller may create in every deployment."""
+# What plugins left in the builder
 
-NAMESPACED_VERBS: Final = ("create", "get", "patch", "delete")
-"""Verbs that the controller needs where jobs run; and ``list`` in the whole cluster."""
 
-_LONGEST_KEY: Final = 63
-_API: Final = re.compile(
-    r"([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?v[0-9]+((alpha|beta)[0-9]+)?", re.ASCII
+MOST_OBJECTS: Final = 1000
+MOST_BYTES: Final = 1_400_000
+"""Of one object; etcd accepts 1.5 MiB."""
+LONGEST_PROBLEM: Final = 2000
+SHAREABLE: Final = (
+    *("Namespace", "NetworkPolicy", "PersistentVolumeClaim", "Queue"),
+    *("ResourceQuota", "RoleBinding", "Secret"),
 )
-_KIND: Final = re.compile(r"[A-Z][A-Za-z0-9]*", re.ASCII)
-_PLURAL: Final = re.compile(r"[a-z][a-z0-9]*", re.ASCII)
-_CONTROLLERS_OWN: Final = frozenset({"pods", "namespaces", "nodes", "events"})
+"""Kinds of shared objects that the controller may create."""
+_LONGEST_KIND: Final = 64
+_NAME: Final = re.compile(r"(?!\.{1,2}\Z)[!-$&-.0-~]{1,253}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompanionKind:
-    """A namespaced kind of companions that a plugin declares.
-
-    The deployment has to grant the controller :data:`NAMESPACED_VERBS` where jobs run, and ``list``
-    in the whole cluster (docs/kubernetes.md).
-
-    Args:
-        api_version: Group and version, such as ``policy/v1``.
-        kind: The kind, by which companions name it.
-        plural: The plural in paths and roles, such as ``poddisruptionbudgets``.
-    """
-
-    api_version: str
-    kind: str
-    plural: str
-
-    @property
-    def key(self) -> str:
-        """The key in the store."""
-        return f"{self.api_version}/{self.plural}"
-
-    @property
-    def group(self) -> str:
-        """The API group; empty for the core."""
-        return self.api_version.rpartition("/")[0]
-
-    def complete(self, companion: Companion) -> Companion:
-        """Return *companion*, of this kind, in its stored form."""
-        typed: dict[str, Any] = {"apiVersion": self.api_version, "kind": self.kind}
-        return replace(companion, kind=self.key, manifest={**companion.manifest, **typed})
-
-
-def kind_problems(kinds: object) -> Iterator[str]:
-    """Yield the problems of declared kinds, as ends of sentences about the plugin."""
-    if not isinstance(kinds, tuple | list) or not all(
-        isinstance(one, CompanionKind) for one in kinds
-    ):
-        yield "has companion_kinds that are no tuple of CompanionKind"
-        return
-    for one in kinds:
-        problem = _problem(one)
-        if problem:
-            yield f"declares companions of the kind {one.kind}, {problem}"
-    names = [one.kind for one in kinds]
-    for name in sorted({name for name in names if names.count(name) > 1}):
-        yield f"declares companions of the kind {name} twice"
-
-
-def _problem(one: CompanionKind) -> str | None:
-    if one.kind in OWN_KINDS and one.group in ("", "networking.k8s.io"):
-        return "which need no declaration"
-    if one.group.endswith("volcano.sh") or (one.group == "" and one.plural in _CONTROLLERS_OWN):
-        return "which are the controller's own"
-    for text, pattern, what in (
-        (one.api_version, _API, "group and version"),
-        (one.kind, _KIND, "kind"),
-        (one.plural, _PLURAL, "plural"),
-    ):
-        if not isinstance(text, str) or not pattern.fullmatch(text):
-            return f"whose {what} cannot be {text!r}"
-    if len(one.key) > _LONGEST_KEY:
-        return f"whose API and plural are longer than {_LONGEST_KEY} characters"
-    return None
-
-
-def complete_companions(
-    made: Sequence[Companion], kinds: Sequence[CompanionKind]
-) -> dict[int, Companion]:
-    """Return those of *made* that are of declared *kinds* in their stored form, by identity.
+def check_builder(builder: JobBuilder) -> None:
+    """Check that the next plugin can continue with *builder*.
 
     Raises:
-        LookupError: If one is neither of these nor of the kinds that every plugin may create.
+        BadResult: If it cannot, or if there is too much in it.
     """
-    declared = {one.kind: one for one in kinds}
-    completed = {}
-    for companion in made:
-        if companion.kind in declared:
-            completed[id(companion)] = declared[companion.kind].complete(companion)
-        elif companion.kind not in OWN_KINDS:
-            text = f"made a {companion.kind}, which is not among its companion_kinds"
-            raise LookupError(text[:200])
-    return completed
+    if not isinstance(builder.volcano_job, VolcanoJob):
+        raise BadResult("replaced the VolcanoJob by something else")
+    if builder.volcano_job.name != volcano_job_name(builder.job.id):
+        raise BadResult("renamed the VolcanoJob, by whose name it is found")
+    if builder.accepted_in not in (None, builder.volcano_job.namespace):
+        raise BadResult("moved the VolcanoJob out of the namespace in which it was accepted")
+    _check_list(builder.companions, Companion)
+    _check_list(builder.shared, SharedObject)
+    _check_list(builder.waiting, str)
+    checked_problems(builder.problems)
+    _check_size("the VolcanoJob", builder.volcano_job.manifest())
+    # Findings are reported after all plugins have run. If the VolcanoJob cannot be read, this
+    # plugin caused it.
+    findings(builder.volcano_job)
+    for companion in builder.companions:
+        what = _check_object(companion)
+        if companion.when not in ("before", "after"):
+            raise BadResult(f"made {what} neither before nor after the VolcanoJob")
+    for shared in builder.shared:
+        what = _check_object(shared)
+        if shared.kind not in SHAREABLE:
+            raise BadResult(
+                f"shared {what}, but only these kinds can be shared: {', '.join(SHAREABLE)}"
+            )
+        _check_texts(what, {"labels": shared.labels, "annotations": shared.annotations})
+
+
+def _check_object(made: Companion | SharedObject) -> str:
+    """Check what every created object must have; return its name for messages.
+
+    The API server demands this form of the name of every kind (Kubernetes, "Object Names and IDs",
+    "Path Segment Names").
+    """
+    if not isinstance(made.kind, str) or not made.kind:
+        raise BadResult("made an object without a kind")
+    kind = made.kind[:_LONGEST_KIND]
+    if not isinstance(made.name, str) or not _NAME.fullmatch(made.name):
+        raise BadResult(f"made a {kind} with the invalid name {made.name!r}"[:200])
+    what = f"the {kind} {made.name}"[:200]
+    if not isinstance(made.manifest, dict):
+        raise BadResult(f"made {what} with a manifest that is not an object")
+    metadata = made.manifest.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        raise BadResult(f"made {what} with metadata that is not an object")
+    _check_texts(what, metadata or {})
+    _check_size(what, made.manifest)
+    return what
+
+
+def _check_texts(what: str, given: Mapping[str, object]) -> None:
+    for name in ("labels", "annotations"):
+        texts = given.get(name)
+        if texts is None:
+            continue
+        members = [*texts, *texts.values()] if isinstance(texts, dict) else [texts]
+        if not isinstance(texts, dict) or not all(isinstance(one, str) for one in members):
+            raise BadResult(f"made {what} with {name} that are not a mapping of strings")
+
+
+def tasks_of_job(builder: JobBuilder) -> set[str]:
+    """Return the tasks that have a container for the job's program."""
+    return {
+        task.name
+        for task in builder.volcano_job.tasks
+        if any(one.name == JOB_CONTAINER for one in task.template.containers)
+    }
+
+
+def checked_problems(problems: object) -> list[Problem]:
+    """Return *problems*, bounded in number and length.
+
+    Raises:
+        BadResult: If they are not problems.
+    """
+    kept = _check_list(problems, Problem)[:MOST_PROBLEMS]
+    if not all(isinstance(one.path, str) and isinstance(one.message, str) for one in kept):
+        raise BadResult("refused the job with a problem that is not text")
+    return [
+        Problem(plain_text(one.path, LONGEST_PROBLEM), plain_text(one.message, LONGEST_PROBLEM))
+        for one in kept
+    ]
+
+
+def _check_list(given: object, kind: type[T]) -> list[T]:
+    if not isinstance(given, list | tuple) or len(given) > MOST_OBJECTS:
+        raise BadResult(f"left no list of at most {MOST_OBJECTS} of {kind.__name__}")
+    kept = [one for one in given if isinstance(one, kind)]
+    if len(kept) < len(given):
+        wrong = next(one for one in given if not isinstance(one, kind))
+        raise BadResult(f"left {kind_of(wrong)} where a {kind.__name__} should be")
+    return kept
+
+
+def _check_size(what: str, manifest: object) -> None:
+    try:
+        size = len(json.dumps(manifest, allow_nan=False))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise BadResult(f"made {what} with a manifest that is not JSON") from error
+    if size > MOST_BYTES:
+        raise BadResult(f"made {what} larger than the cluster accepts")

@@ -16,23 +16,21 @@ from controller.jobs.pipeline.border import (
     HookName,
     PluginBorder,
     PluginFailed,
-    check_builder,
-    check_kinds,
-    checked_problems,
     due_time,
     due_times,
     nothing,
-    tasks_of_job,
 )
 from controller.jobs.pipeline.builder import (
     Companion,
-    CompanionKind,
     JobBuilder,
     NestedMounts,
     SharedObject,
+    check_builder,
+    checked_problems,
+    tasks_of_job,
 )
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
-from controller.jobs.pipeline.plugin_models import JobFields
+from controller.jobs.pipeline.plugin_models import CompanionKind, JobFields, complete_companions
 from controller.jobs.spec.accepted import public_spec
 from controller.jobs.spec.model import BASE_FIELDS, Job
 from controller.jobs.spec.problems import JobRejected, Problem
@@ -374,7 +372,7 @@ class Pipeline:
             if lost := tasks - tasks_of_job(builder):
                 raise BadResult(f"removed the program of the task {min(lost)}")
             made = [one for one in builder.companions if id(one) not in before]
-            completed.update(check_kinds(made, plugin.companion_kinds))
+            completed.update(complete_companions(made, plugin.companion_kinds))
             return checked_problems(result) if result else []
 
         call = Call(plugin.name, "on_create", job.id)

@@ -14,9 +14,15 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from prometheus_client import CollectorRegistry
 
-from controller.jobs.pipeline.builder import CompanionKind
 from controller.jobs.pipeline.plugin_metrics import PluginMetrics
-from controller.jobs.pipeline.plugin_models import F, JobFields, PluginSettings, S, read_job_fields
+from controller.jobs.pipeline.plugin_models import (
+    CompanionKind,
+    F,
+    JobFields,
+    PluginSettings,
+    S,
+    read_job_fields,
+)
 from controller.jobs.spec.model import Job
 from controller.settings import JobDefaults
 from controller.store.jobs.relations import Caller, Peer

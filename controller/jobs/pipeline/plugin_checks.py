@@ -9,9 +9,13 @@ from collections.abc import Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Any, Final
 
-from controller.jobs.pipeline.builder import kind_problems
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.pipeline.plugin_models import JobFields, PluginSettings, secret_fields
+from controller.jobs.pipeline.plugin_models import (
+    JobFields,
+    PluginSettings,
+    kind_problems,
+    secret_fields,
+)
 from controller.jobs.spec.model import CARRIED_TYPES, Job
 
 API_VERSION: Final = "1.0"

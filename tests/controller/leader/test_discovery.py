@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.pipeline.builder import CompanionKind
 from controller.jobs.pipeline.pipeline import Pipeline
+from controller.jobs.pipeline.plugin_models import CompanionKind
 from controller.kube.errors import Unavailable
 from controller.leader import discovery as learning
 from controller.leader.discovery import CompanionRights, keep_learning

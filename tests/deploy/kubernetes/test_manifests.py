@@ -15,7 +15,7 @@ import pytest
 import yaml
 from kubernetes_asyncio import client
 
-from controller.jobs.pipeline.builder import NAMESPACED_VERBS
+from controller.jobs.pipeline.plugin_models import NAMESPACED_VERBS
 from controller.settings import read_settings
 from controller.volcano.names import INSTANCE_LABEL
 from deploy.kubernetes.overlays.trial.keys import USERS, secrets_of, tls

@@ -14,7 +14,6 @@ from prometheus_client import CollectorRegistry
 from controller.jobs.cluster.prerequisites import SHARED_KINDS
 from controller.jobs.pipeline.border import (
     MOST_STUCK,
-    SHAREABLE,
     BadResult,
     Call,
     PluginBorder,
@@ -24,7 +23,7 @@ from controller.jobs.pipeline.border import (
     due_times,
     nothing,
 )
-from controller.jobs.pipeline.builder import Companion, JobBuilder, SharedObject
+from controller.jobs.pipeline.builder import SHAREABLE, Companion, JobBuilder, SharedObject
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.pipeline.plugin_metrics import HookCounts

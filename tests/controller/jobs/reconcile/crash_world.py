@@ -12,9 +12,10 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from controller.jobs.cluster.informer import InformerCache
-from controller.jobs.pipeline.builder import Companion, CompanionKind, JobBuilder, When
+from controller.jobs.pipeline.builder import Companion, JobBuilder, When
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.pipeline.plugin_models import CompanionKind
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.commands import JobCommands
 from controller.jobs.usage import Ledger as UsageLedger

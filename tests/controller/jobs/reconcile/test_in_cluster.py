@@ -19,9 +19,10 @@ from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects, NameTaken
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.pipeline.border import PluginFailed
-from controller.jobs.pipeline.builder import Companion, CompanionKind, JobBuilder
+from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.pipeline.plugin_models import CompanionKind
 from controller.jobs.reconcile.adoption import StoreIdentity
 from controller.jobs.spec.model import Job
 from controller.kube.client import Kube
