@@ -70,9 +70,6 @@ class AttachTokens:
     def __init__(self, link_key: bytes) -> None:
         self._key = derive_key(link_key, "hub attach")
 
-    def __repr__(self) -> str:
-        return "AttachTokens(…)"
-
     def make(
         self,
         *,
@@ -153,9 +150,6 @@ class Seal:
 
     def __init__(self, *link_keys: bytes) -> None:
         self._ciphers = [AESGCM(derive_key(key, "sealed route")) for key in link_keys]
-
-    def __repr__(self) -> str:
-        return "Seal(…)"
 
     def seal(
         self, secrets: Mapping[str, str], *, sid: str, rev: int, random: Callable[[int], bytes]

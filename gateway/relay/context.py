@@ -93,13 +93,6 @@ class HttpConnection(Resettable, Protocol):
         """Return whether it is closed or about to be."""
 
 
-class Evictable(QuotaMember, Protocol):
-    """An unauthenticated connection."""
-
-    def evict(self) -> None:
-        """Close it while it is idle; it stops counting at once."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpgradeRequest:
     """An admitted upgrade to a desktop or a terminal.
@@ -152,7 +145,7 @@ class Context:
         """Downstream connections that carry HTTP."""
         self.pages: set[Resettable] = set()
         """Connections that one of the gateway's pages responds to."""
-        self.connection_quota: ConnectionQuota[Evictable] = ConnectionQuota(
+        self.connection_quota: ConnectionQuota[QuotaMember] = ConnectionQuota(
             limit=parts.limits.connections,
             max_unauthenticated=parts.limits.address_connections,
             count_authenticated=parts.live.__len__,

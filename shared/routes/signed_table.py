@@ -96,9 +96,6 @@ class TableSigner:
         self._instance = instance
         self.kid: str = public_jwk(key)["kid"]
 
-    def __repr__(self) -> str:
-        return f"TableSigner({self.kid})"
-
     def sign_head(self, head: Head, *, at: float, floor: float, root: bytes) -> str:
         """Return the signed *head* of a table with this *root*, signed at the time *at*."""
         signed = SignedHead(

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import jwt
@@ -37,12 +37,9 @@ _REMEMBERED: Final = 8192
 class Assertion:
     """One assertion; it is sent from *made_at* until *renew_at*, in unix seconds."""
 
-    value: str
+    value: str = field(repr=False)
     made_at: float
     renew_at: float
-
-    def __repr__(self) -> str:
-        return f"Assertion(made_at={self.made_at}, renew_at={self.renew_at})"
 
 
 class AssertionKeys:
@@ -61,9 +58,6 @@ class AssertionKeys:
         self.kid: str = members[0]["kid"]
         self.jwks: bytes = json.dumps({"keys": members}).encode()
         """The JSON Web Key set (RFC 7517) that verifies these keys' signatures."""
-
-    def __repr__(self) -> str:
-        return f"AssertionKeys(kid={self.kid!r})"
 
 
 def read_assertion_keys(pem: bytes) -> AssertionKeys:

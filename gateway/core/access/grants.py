@@ -85,9 +85,6 @@ class GrantKeys:
         self._keys = tuple(hmac.new(key, _CONTEXT, hashlib.sha256) for key in keys)
         self._remembered: dict[bytes, Grant] = {}
 
-    def __repr__(self) -> str:
-        return f"GrantKeys(<{len(self._keys)} keys>)"
-
     def sign(self, grant: Grant) -> str:
         """Return the cookie value that :meth:`verify` accepts for *grant*."""
         payload = _encode(_canonical(grant))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote
 
@@ -48,12 +48,9 @@ class OpeningRefused(Exception):
 class Opening:
     """The posted fields; the token is not in the ``repr``."""
 
-    token: str
+    token: str = field(repr=False)
     next: str
     replace: bool
-
-    def __repr__(self) -> str:
-        return f"Opening(next={self.next!r}, replace={self.replace})"
 
 
 # The origin

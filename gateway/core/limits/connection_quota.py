@@ -52,6 +52,9 @@ class QuotaMember(Protocol):
     def idle_since(self) -> float:
         """Return since when it is idle, in the loop's time; infinity if it is not."""
 
+    def evict(self) -> None:
+        """Close it while it is idle; it stops counting at once."""
+
 
 C = TypeVar("C", bound=QuotaMember)
 

@@ -72,9 +72,6 @@ class Handshake:
         self._steps = self._lead()
         self._needs: tuple[Side, int] = next(self._steps)
 
-    def __repr__(self) -> str:
-        return f"Handshake(needs={self._needs}, done={self.done})"
-
     @property
     def awaits(self) -> Side:
         """The side whose bytes are needed next."""

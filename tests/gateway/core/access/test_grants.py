@@ -110,7 +110,7 @@ def test_missing_short_and_doubled_keys_are_refused(keys: list[bytes]) -> None:
 
 
 def test_keys_do_not_show_in_a_repr() -> None:
-    assert repr(GrantKeys([KEY])) == "GrantKeys(<1 keys>)"
+    assert repr(KEY)[2:10] not in repr(GrantKeys([KEY]))
 
 
 def test_the_cache_of_verified_grants_is_bounded() -> None:

@@ -25,6 +25,9 @@ class Connection:
     def idle_since(self) -> float:
         return self.since
 
+    def evict(self) -> None:
+        raise AssertionError("the quota names connections, and its user evicts them")
+
 
 def places(known: int = 0, **limits: int) -> ConnectionQuota[Connection]:
     told: dict[str, Any] = {"limit": 100, "max_unauthenticated": 10} | limits
