@@ -34,8 +34,8 @@ from typing import Final
 
 from benchmarks.programs import cores, off_the_proxies_core
 from tests.pressure.attackers import ATTACKERS, Attack, attack_on
-from tests.pressure.ground import Ground, Others, running_ground
-from tests.pressure.honest import Seen
+from tests.pressure.ground import HonestProcess, PressureRig, running_ground
+from tests.pressure.honest import HonestResults
 
 ROUNDS: Final = 5
 SECONDS: Final = 3.0
@@ -93,7 +93,7 @@ def _buckets(after: Mapping[str, float], before: Mapping[str, float]) -> dict[fl
 
 
 async def measure(
-    ground: Ground, others: Others, name: str, attack: Attack, seconds: float
+    ground: PressureRig, others: HonestProcess, name: str, attack: Attack, seconds: float
 ) -> Cost:
     """Return the cost of one round of *attack*."""
     await asyncio.sleep(SETTLE_SECONDS)
@@ -112,7 +112,7 @@ async def measure(
     return _cost(name, longest_turn(before, after), core, quiet, beside)
 
 
-def _cost(name: str, turn: float, core: float, quiet: Seen, beside: Seen) -> Cost:
+def _cost(name: str, turn: float, core: float, quiet: HonestResults, beside: HonestResults) -> Cost:
     return Cost(
         attacker=name,
         turn=turn,

@@ -37,7 +37,7 @@ from benchmarks.programs import cores, free_port, off_the_proxies_core, running,
 from tests.contract.rig import Rig, Session
 from tests.contract.upstream import App
 from tests.pressure.attackers import ATTACKERS
-from tests.pressure.ground import Ground, Here, Others, WiredProcess
+from tests.pressure.ground import HonestProcess, LocalHost, PressureRig, WiredProcess
 
 ROOT: Final = Path(__file__).parents[1]
 PEERS_FOLDER: Final = ROOT / ".bench"
@@ -142,7 +142,7 @@ static_resources:
 """
 
 
-class OnePort(Here):
+class OnePort(LocalHost):
     """This host. Each app listens at the one port to which the peer forwards."""
 
     def __init__(self, port: int) -> None:
@@ -184,7 +184,7 @@ class NobodysRig:
         """Close nothing: there are no routes."""
 
 
-class PeerGround(Ground):
+class PeerRig(PressureRig):
     """A peer with browsers and apps around it."""
 
     async def metrics(self) -> dict[str, float]:
@@ -210,12 +210,12 @@ def _command(name: str, programs: Programs, folder: Path, ports: dict[str, int])
 @asynccontextmanager
 async def running_peer(
     name: str, programs: Programs, folder: Path
-) -> AsyncIterator[tuple[Ground, Others]]:
+) -> AsyncIterator[tuple[PressureRig, HonestProcess]]:
     """Run the peer *name* on the proxies' core, and honest sessions behind it."""
     honest = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.pressure.honest", cwd=ROOT, stdin=PIPE, stdout=PIPE
     )
-    others = Others(honest)
+    others = HonestProcess(honest)
     try:
         ports = {"honest": int(await others.line()), "attacked": free_port(), "port": free_port()}
         log = folder / "log"
@@ -238,7 +238,7 @@ async def running_peer(
             }
             shared = {"address": public, "tls": False, "pause": PAUSE_SECONDS}
             others.tell({"all": shared, "sessions": [session] * SESSIONS})
-            yield PeerGround(cast(Rig, rig), cast(WiredProcess, wired)), others
+            yield PeerRig(cast(Rig, rig), cast(WiredProcess, wired)), others
     finally:
         honest.kill()
         await honest.wait()

@@ -17,17 +17,17 @@ def waited_for_processor(pid: int) -> float:
 
 
 @dataclass
-class Took:
+class Elapsed:
     """The measured duration."""
 
     seconds: float = math.inf
 
 
 @contextmanager
-def timed(*pids: int) -> Iterator[Took]:
+def timed(*pids: int) -> Iterator[Elapsed]:
     """Time the block, less the time that this process and *pids* waited for a processor."""
     processes = (os.getpid(), *pids)
-    took, waited = Took(), sum(map(waited_for_processor, processes))
+    took, waited = Elapsed(), sum(map(waited_for_processor, processes))
     began = time.monotonic()
     yield took
     waited = sum(map(waited_for_processor, processes)) - waited

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from tests.contract import frames
-from tests.contract.streams import DEADLINE_SECONDS, Ended, Stream
+from tests.contract.streams import DEADLINE_SECONDS, Stream, StreamEnded
 
 
 class Pipe:
@@ -28,7 +28,7 @@ class Pipe:
                 self.write(frame.payload, opcode=frames.PONG)
             case frames.CLOSE:
                 self.close = frame
-                raise Ended(f"closed with {frame.code}")
+                raise StreamEnded(f"closed with {frame.code}")
             case frames.TEXT:
                 self.texts.append(frame.payload.decode())
             case frames.BINARY | frames.CONTINUATION:
@@ -56,7 +56,7 @@ class Pipe:
             while self.close is None:
                 try:
                     await self._turn()
-                except Ended:
+                except StreamEnded:
                     if self.close is None:
                         raise
         return self.close.code

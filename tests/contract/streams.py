@@ -10,7 +10,7 @@ from typing import Protocol
 DEADLINE_SECONDS = 5.0
 
 
-class Ended(Exception):
+class StreamEnded(Exception):
     """The peer ended the connection before the awaited bytes arrived."""
 
 
@@ -128,7 +128,7 @@ class Stream(asyncio.Protocol):
             async with asyncio.timeout(seconds):
                 while not done():
                     if self.ended:
-                        raise Ended(f"{what} did not come: {self!r}")
+                        raise StreamEnded(f"{what} did not come: {self!r}")
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError:
@@ -159,7 +159,7 @@ class Stream(asyncio.Protocol):
         """Wait until the peer has ended, by FIN or reset."""
         try:
             await self.until(lambda: False, "the end", seconds)
-        except Ended:
+        except StreamEnded:
             return
 
     async def silent_for(self, seconds: float) -> None:

@@ -20,7 +20,7 @@ from tests.contract.frames import (
 )
 from tests.contract.messages import answer, read_answer, request
 from tests.contract.rig import Rig
-from tests.contract.streams import Ended, Stream
+from tests.contract.streams import Stream, StreamEnded
 from tests.contract.tokens import new_jti
 from tests.contract.upstream import PATIENCE_SECONDS, App, listen, websocket
 from tests.timing import timed
@@ -161,7 +161,7 @@ async def test_a_keep_alive_connection_does_not_outlive_its_grant(rig: Rig, serv
     await rig.settled()
     if not stream.ended:
         stream.send(data)
-        with suppress(Ended):
+        with suppress(StreamEnded):
             assert (await read_answer(stream)).status == 401
     assert len(app.requests) == 1
 

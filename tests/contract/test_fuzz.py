@@ -16,7 +16,7 @@ import pytest
 from tests.contract.conftest import Serve
 from tests.contract.messages import read_answer, request
 from tests.contract.rig import Rig
-from tests.contract.streams import Ended, Stream
+from tests.contract.streams import Stream, StreamEnded
 from tests.contract.upstream import App, friendly
 from tests.corpora import bytes_of, read_lines
 
@@ -83,7 +83,7 @@ async def answers_to(rig: Rig, data: bytes) -> None:
     """
     stream = await rig.connect()
     stream.send(data)
-    with suppress(Ended, TimeoutError):
+    with suppress(StreamEnded, TimeoutError):
         while True:
             async with asyncio.timeout(QUIET_SECONDS):
                 await stream.until(lambda: bool(stream.unread), "an answer")
@@ -96,7 +96,7 @@ async def method_of(stream: Stream) -> str:
     """Return a method that fits the framing of the next response."""
     await stream.until(lambda: b"\r\n\r\n" in stream.unread, "a head")
     # The bytes that follow show whether it is a response to HEAD: another response, or nothing.
-    with suppress(Ended, TimeoutError):
+    with suppress(StreamEnded, TimeoutError):
         async with asyncio.timeout(QUIET_SECONDS):
             await stream.until(lambda: len(stream.unread.partition(b"\r\n\r\n")[2]) >= 5, "more")
     _, _, body = stream.unread.partition(b"\r\n\r\n")
@@ -137,7 +137,7 @@ async def test_damaged_responses_are_relayed_whole_or_cut(rig: Rig, serve: Serve
         stream = await rig.connect()
         fields = [*own, ("Connection", "close")]
         stream.send(request("GET", "/", host=session_host, fields=fields))
-        with suppress(Ended):
+        with suppress(StreamEnded):
             while (one := await read_answer(stream)).status < 200:
                 pass
             assert b"fumarole" not in one.raw.lower() or one.status == 502

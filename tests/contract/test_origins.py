@@ -90,7 +90,7 @@ async def test_every_origin_and_fetch_site_combination_matches_the_contract(
     assert len(app.requests) == passed
 
 
-def strangers(rig: Rig, session: Session, sibling: Session) -> list[str]:
+def foreign_origins(rig: Rig, session: Session, sibling: Session) -> list[str]:
     """Return origins that are not the session's own."""
     name, _, port = session.host.partition(":")
     other = "http" if rig.url.scheme == "https" else "https"
@@ -120,7 +120,7 @@ async def test_a_foreign_origin_is_refused_for_reads_writes_and_upgrades(
     app = await serve(websocket())
     session, sibling = await used.session(app), await used.session(app)
     cookie = ("Cookie", await used.opened(session))
-    for origin in strangers(used, session, sibling):
+    for origin in foreign_origins(used, session, sibling):
         fields = [("Origin", origin), cookie]
         for method in ("GET", "HEAD", "POST", "OPTIONS"):
             answer = await used.get(session, fields=fields, method=method)

@@ -17,7 +17,7 @@ from tests.contract.messages import (
     request,
 )
 from tests.contract.rig import Rig
-from tests.contract.streams import Ended, Stream
+from tests.contract.streams import Stream, StreamEnded
 from tests.contract.upstream import OK, PATIENCE_SECONDS, App, raw_answer
 
 BIG = 8 * 1024 * 1024
@@ -278,7 +278,7 @@ async def test_an_app_that_dies_within_a_response_resets_the_client(rig: Rig, se
     session, own = await rig.entered(await serve(script))
     stream = await rig.connect()
     stream.send(request("GET", "/", host=session.host, fields=own))
-    with pytest.raises(Ended):
+    with pytest.raises(StreamEnded):
         await read_answer(stream)
 
 

@@ -13,7 +13,7 @@ from tests.contract import frames
 from tests.contract.conftest import Serve
 from tests.contract.messages import answer, read_answer, request
 from tests.contract.rig import Rig, Session
-from tests.contract.streams import Ended, Stream
+from tests.contract.streams import Stream, StreamEnded
 from tests.contract.upstream import PATIENCE_SECONDS, App, upgrade_answer
 
 CHANGES = 25
@@ -97,7 +97,7 @@ async def patient(client: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
             return await client()
-        except (Ended, ConnectionResetError):
+        except (StreamEnded, ConnectionResetError):
             continue
 
 

@@ -15,7 +15,7 @@ from tests.contract import frames
 from tests.contract.conftest import Serve
 from tests.contract.messages import answer, read_answer, request
 from tests.contract.rig import Rig, Session
-from tests.contract.streams import Ended, Stream
+from tests.contract.streams import Stream, StreamEnded
 from tests.contract.upstream import App, echo, upgrade_answer, websocket
 
 CLIENTS = 30
@@ -75,7 +75,7 @@ class Client:
         while time.monotonic() < until:
             session, own = dice.choice(self.sessions)
             stream = await self.rig.connect()
-            with suppress(Ended, TimeoutError):
+            with suppress(StreamEnded, TimeoutError):
                 await self.once(stream, session, own, dice)
             stream.reset() if dice.random() < 0.5 else stream.close()
 

@@ -14,7 +14,7 @@ from tests.contract import frames
 from tests.contract.conftest import Serve
 from tests.contract.pipe import Pipe
 from tests.contract.rig import Rig, Session, running_rig
-from tests.contract.streams import Ended, Stream
+from tests.contract.streams import Stream, StreamEnded
 from tests.contract.upstream import PATIENCE_SECONDS, App
 
 OFFER = ("Sec-WebSocket-Protocol", "binary")
@@ -188,7 +188,7 @@ async def test_a_viewer_cannot_reach_the_desktop_by_another_path(
     pipe, server, _ = await desktop(rig, serve, mode="view")
     pipe.write(UPDATE_REQUEST + message + KEY + POINTER)
     # The gateway may drop an unknown message, or end the connection.
-    with suppress(Ended):
+    with suppress(StreamEnded):
         await server.until(lambda: UPDATE_REQUEST in server.unread, "the update request")
     pipe.write(UPDATE_REQUEST)
     await asyncio.sleep(0.3)

@@ -16,7 +16,7 @@ from tests.contract.conftest import Serve
 from tests.contract.frames import BINARY, CLOSE, MASK, PING, PONG, TEXT, encode, read_frame
 from tests.contract.messages import answer, read_answer, request
 from tests.contract.rig import Rig
-from tests.contract.streams import Ended, Stream
+from tests.contract.streams import Stream, StreamEnded
 from tests.contract.upstream import (
     PATIENCE_SECONDS,
     App,
@@ -386,6 +386,6 @@ async def test_requests_after_a_refused_upgrade_are_authorized_anew(rig: Rig, se
     smuggled = f"GET /smuggled HTTP/1.1\r\nHost: {session.host}\r\n\r\n".encode()
     stream.send(request("GET", "/", host=session.host, fields=fields) + smuggled)
     assert (await read_answer(stream)).status == 200
-    with suppress(Ended):
+    with suppress(StreamEnded):
         assert (await read_answer(stream)).status == 401
     assert b"/smuggled" not in app.received

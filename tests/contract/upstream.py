@@ -10,7 +10,7 @@ from typing import Self
 
 from tests.contract.frames import CLOSE, accept_value, encode, read_frame
 from tests.contract.messages import Request, answer, read_request, read_request_head
-from tests.contract.streams import Ended, Stream
+from tests.contract.streams import Stream, StreamEnded
 
 # How long an app waits for its next request: longer than any test.
 PATIENCE_SECONDS = 60.0
@@ -68,7 +68,7 @@ class App:
     async def _play(self, stream: Stream) -> None:
         try:
             await self.script(self, stream)
-        except Ended:
+        except StreamEnded:
             pass
         except Exception as error:
             self.failures.append(error)

@@ -83,15 +83,15 @@ def make_service(rank: int = 0, **fields: Any) -> ObservedService:
     return ObservedService(**values | fields)
 
 
-def make_seen(record: JobRecord, job: ObservedJob | None = None, *pods: ObservedPod,
+def make_observed_state(record: JobRecord, job: ObservedJob | None = None, *pods: ObservedPod,
               **fields: Any) -> ObservedState:  # fmt: skip
     """Return the observed state of a job for which nothing is pending."""
-    fields.setdefault("runs", written_down(record, *pods))
+    fields.setdefault("runs", recorded_pods(record, *pods))
     done = {"companions_applied": True, "started": True, "completed": False, "cleaned": False}
     return ObservedState(record=record, job=job, pods=pods, **done | fields)
 
 
-def written_down(record: JobRecord, *pods: ObservedPod) -> dict[str, PodRecord]:
+def recorded_pods(record: JobRecord, *pods: ObservedPod) -> dict[str, PodRecord]:
     """Return the stored records of these pods."""
     own = [pod for pod in pods if pod.owner_uid == record.uid]
     made = make_pod_records(

@@ -33,7 +33,7 @@ STAYS = "stays"
 
 
 @dataclass
-class Blinded:
+class DisconnectableController:
     """A controller whose link to the API server can be cut, with its jobs."""
 
     controller: Controller
@@ -80,7 +80,7 @@ class Blinded:
 @asynccontextmanager
 async def blinded(
     cluster: EmbeddedCluster, admin: Kube, redis_url: str, folder: Path, name: str
-) -> AsyncIterator[Blinded]:
+) -> AsyncIterator[DisconnectableController]:
     kubeconfig = json.loads(cluster.kubeconfig("controller").read_text())
     server = kubeconfig["clusters"][0]["cluster"]
     port = urlsplit(server["server"]).port
@@ -94,10 +94,10 @@ async def blinded(
             FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS="60",
         )  # fmt: skip
         async with running(controller):
-            yield Blinded(controller, admin, link, name)
+            yield DisconnectableController(controller, admin, link, name)
 
 
-async def is_charged_well(one: Blinded, cut_at: float, gone_at: float) -> None:
+async def is_charged_well(one: DisconnectableController, cut_at: float, gone_at: float) -> None:
     """Check that the link works again, and the usage of the pods that ended meanwhile."""
     await eventually(one.controller.is_ready, seconds=90, what="it is not ready again")
     for kind in GONE:

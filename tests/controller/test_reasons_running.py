@@ -58,12 +58,12 @@ async def waits(controller: Controller, job_id: str, reason: str, cause: str) ->
     """Return a job once it reports why it waits."""
     found: dict[str, Any] = {}
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         found.update(await controller.job(job_id))
         return found["reason"] == reason and (found["details"] or {}).get("cause") == cause
 
     try:
-        await eventually(is_told, seconds=SECONDS)
+        await eventually(is_reported, seconds=SECONDS)
     except AssertionError:
         raise AssertionError(f"not {reason}, {cause}: {found}") from None
     return found

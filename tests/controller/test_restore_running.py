@@ -120,7 +120,7 @@ class World:
         sent = {"Cookie": self.cookies[name]}
         return await self.gateway.ask(self.sids[name], "GET", path, sent)
 
-    async def keep_looking(self) -> None:
+    async def keep_requesting(self) -> None:
         """Request the unchanged session again and again."""
         while True:
             answer = await self.look("kept")
@@ -193,7 +193,7 @@ async def test_changes_since_the_backup_survive_its_restore(
         foreign = await foreign_objects(world.admin)
         await run_command(world, "backup", file)
         await since_the_backup(world)
-        looking = asyncio.create_task(world.keep_looking())
+        looking = asyncio.create_task(world.keep_requesting())
         told = (await read_page(world.controller, "/v1/updates"))["next"]
         charged = (await read_page(world.controller, "/v1/usage"))["items"]
         vcjobs, pods = await world.uids(), await world.uids(PODS)

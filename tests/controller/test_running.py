@@ -248,7 +248,7 @@ async def test_a_job_refused_by_a_quota_waits_until_quota_is_free(
     quota = {"metadata": {"name": "full"}, "spec": {"hard": {"pods": "0"}}}
     await admin.create(RESOURCE_QUOTAS, quota, "jobs")
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         job = await controller.call("GET", "/v1/jobs/room1")
         return bool(job["reason"] == "forbidden" and job["details"]["cause"] == "quota")
 
@@ -258,7 +258,7 @@ async def test_a_job_refused_by_a_quota_waits_until_quota_is_free(
 
     try:
         await controller.submit("room1")
-        await eventually(is_told)
+        await eventually(is_reported)
         # As Volcano writes it after fifteen tries, which take three minutes.
         given_up = {"status": {"state": {"phase": "Terminated"}}}
         await admin.merge(VCJOBS, "j-room1", given_up, "jobs", subresource="status")

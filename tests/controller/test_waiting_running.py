@@ -166,14 +166,14 @@ async def test_a_missing_pod_group_is_the_waiting_reason_until_created(
 async def test_an_unscheduled_pod_group_states_the_reason(controller: Controller) -> None:
     await controller.submit("group", resources=HUGE)
 
-    async def is_told() -> bool:
+    async def is_reported() -> bool:
         shown = await controller.call("GET", "/v1/jobs/group")
         return shown["reason"] in ("queued", "unschedulable") and shown["message"] not in (
             None,
             "waiting in the queue",
         )
 
-    await eventually(is_told, seconds=60, what="it only waits in the queue")
+    await eventually(is_reported, seconds=60, what="it only waits in the queue")
 
 
 async def test_a_removed_queue_is_the_waiting_reason(controller: Controller, admin: Kube) -> None:

@@ -89,7 +89,7 @@ class World:
 
 
 @dataclass(frozen=True)
-class Way:
+class EndCase:
     """A way to end a job, and the expected report of it."""
 
     bring: Callable[[World, str], Awaitable[None]]
@@ -98,14 +98,14 @@ class Way:
     fields: dict[str, Any]
 
 
-WAYS: dict[str, Way] = {
-    "finished": Way(World.wait, "SUCCESS", ("completed",),
+WAYS: dict[str, EndCase] = {
+    "finished": EndCase(World.wait, "SUCCESS", ("completed",),
                     {"invocation": {"command": ["sh", "-c", SERVER + "sleep 3; kill $!"]}}),
-    "cancelled": Way(World.cancel, "SUCCESS", ("asked",), {}),
-    "expired": Way(World.wait, "EXPIRED", ("expired",), {"time_allocation_seconds": 3}),
-    "unfunded": Way(World.run_out_of_funds, "FAILURE", ("out_of_funds",), {}),
-    "deleted": Way(World.delete_by_hand, "FAILURE", ("deleted", "lost"), {}),
-    "homeless": Way(World.delete_namespace, "FAILURE", ("deleted", "lost"), {}),
+    "cancelled": EndCase(World.cancel, "SUCCESS", ("asked",), {}),
+    "expired": EndCase(World.wait, "EXPIRED", ("expired",), {"time_allocation_seconds": 3}),
+    "unfunded": EndCase(World.run_out_of_funds, "FAILURE", ("out_of_funds",), {}),
+    "deleted": EndCase(World.delete_by_hand, "FAILURE", ("deleted", "lost"), {}),
+    "homeless": EndCase(World.delete_namespace, "FAILURE", ("deleted", "lost"), {}),
 }  # fmt: skip
 
 
@@ -137,7 +137,7 @@ async def world(
     await store.close()
 
 
-async def live(world: World, job: str, way: Way) -> None:
+async def live(world: World, job: str, way: EndCase) -> None:
     """Run a job to its end, with a session and a public link."""
     fields = WEB | {"owner": {"user": job}, "links": [f"link-{job}"]} | way.fields
     await world.controller.submit(job, **fields)

@@ -49,7 +49,7 @@ HASH = """async (size) => {
 }"""
 
 
-class Witness:
+class ConnectedUser:
     """Another user of the same shell, whose network is not cut."""
 
     def __init__(self, socket: aiohttp.ClientWebSocketResponse[bool]) -> None:
@@ -91,7 +91,7 @@ async def test_a_cut_in_the_middle_of_much_output_loses_and_repeats_no_byte(
         opened = await open_session(http, user, job)
         path = "/.fumarole/connect?after=0"
         async with opened.websocket(path, "fumarole.terminal.v1") as socket:
-            witness = Witness(socket)
+            witness = ConnectedUser(socket)
             await witness.see(b"$")
             await socket.send_str(json.dumps({"type": "resize", "cols": 200, "rows": 50}))
             await socket.send_bytes(WRITE % (LINES, seconds / 30, FIRST, FIRST, BLOCKS))

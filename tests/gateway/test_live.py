@@ -42,7 +42,7 @@ class Connection:
         """This connection never stalls."""
 
 
-class Told:
+class RecordingObserver:
     """Records attached and detached connections."""
 
     def __init__(self) -> None:
@@ -61,7 +61,7 @@ class Registry:
     def __init__(self, **limits: Any) -> None:
         self.table: RouteTable | None = table_of(route(1), route(1, sid=OTHER_SID))
         loop = asyncio.get_running_loop()
-        self.told = Told()
+        self.told = RecordingObserver()
         self.live = ConnectionRegistry(
             table=lambda: self.table, wall=time.time, loop=loop, observers=[self.told], **limits
         )

@@ -17,7 +17,7 @@ from tests.mutants.children import adopt_orphans
 from tests.mutants.mutations import Module
 from tests.mutants.results import ROOT, reasons, score, stale, store, summary, write_page
 from tests.mutants.targets import TARGETS, Target
-from tests.mutants.worker import Plan, Tried, run_worker
+from tests.mutants.worker import MutantResult, Plan, run_worker
 
 
 def main() -> int:
@@ -61,7 +61,7 @@ def measure(target: Target, sample: int | None, match: str) -> None:
         print(f"  reasons.toml: no such mutant: {gone}")
 
 
-def in_process(plan: Plan) -> Iterator[Tried]:
+def in_process(plan: Plan) -> Iterator[MutantResult]:
     """Run a worker in a fork, because pytest's imports stay; yield the results.
 
     Raises:
@@ -78,7 +78,7 @@ def in_process(plan: Plan) -> Iterator[Tried]:
             raise RuntimeError(f"{plan.name}: the tests without a mutation do not work")
         for line, mutant in zip(output.read_text().splitlines(), plan.mutants, strict=True):
             outcome, tests = json.loads(line)
-            yield Tried(mutant, outcome, tests)
+            yield MutantResult(mutant, outcome, tests)
 
 
 def _work(plan: Plan, output: Path, log: Path) -> None:
@@ -102,7 +102,7 @@ def _work(plan: Plan, output: Path, log: Path) -> None:
 
 
 def _report(
-    tried: Tried, results: TextIO, progress: TextIO, why: Container[tuple[str, ...]]
+    tried: MutantResult, results: TextIO, progress: TextIO, why: Container[tuple[str, ...]]
 ) -> None:
     """Send the result to the parent, and print survivors at once."""
     results.write(json.dumps([tried.outcome, tried.tests]) + "\n")

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tests.mutants.mutations import Module, Mutant
-from tests.mutants.worker import Tried
+from tests.mutants.worker import MutantResult
 
 HERE: Final = Path(__file__).resolve().parent
 RESULTS: Final = HERE / "results.json"
@@ -58,7 +58,7 @@ def known() -> dict[str, Found]:
     return dict(json.loads(RESULTS.read_text())) if RESULTS.exists() else {}
 
 
-def summary(total: int, tried: Sequence[Tried]) -> Found:
+def summary(total: int, tried: Sequence[MutantResult]) -> Found:
     """Return the stored form of a module's mutants."""
     survivors = [one for one in tried if one.outcome == "passed"]
     return {

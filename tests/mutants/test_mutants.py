@@ -14,7 +14,7 @@ import pytest
 from tests.mutants.mutations import Module
 from tests.mutants.results import ROOT, render, summary
 from tests.mutants.targets import TARGETS
-from tests.mutants.worker import Tried
+from tests.mutants.worker import MutantResult
 
 
 def texts(source: str) -> list[str]:
@@ -67,7 +67,7 @@ def test_every_target_module_and_its_tests_exist() -> None:
 
 def test_the_page_states_why_a_mutant_survived() -> None:
     one, other = Module("a.py", "a.py", "x = 1\ny = 2\n").mutants()
-    tried = [Tried(one, "passed", 3), Tried(other, "failed", 3)]
+    tried = [MutantResult(one, "passed", 3), MutantResult(other, "failed", 3)]
     found = {"a.py": summary(2, tried), "b.py": summary(2, [])}
     page = render(found, {one.key: "Nobody reads it."}, {"a.py": 2, "b.py": 3})
     assert "| `a.py` | 2 | 2 | 0 | 1 | 50.0 % |" in page
@@ -77,7 +77,7 @@ def test_the_page_states_why_a_mutant_survived() -> None:
 
 def test_a_bar_in_a_mutant_ends_no_cell_of_the_page() -> None:
     (one,) = Module("a.py", "a.py", "x = 1\n").mutants()
-    tried = Tried(replace(one, text="a_b | c -> pass"), "passed", 3)
+    tried = MutantResult(replace(one, text="a_b | c -> pass"), "passed", 3)
     page = render({"a.py": summary(1, [tried])}, {}, {"a.py": 1})
     assert "| <code>a&#95;b &#124; c -&#62; pass</code> |" in page
 

@@ -45,7 +45,7 @@ class Recorded(NamedTuple):
     lines: frozenset[int]
 
 
-class Tried(NamedTuple):
+class MutantResult(NamedTuple):
     """The result of a mutant."""
 
     mutant: Mutant
@@ -62,7 +62,7 @@ class Plan:
     name: str
     mutants: Sequence[Mutant]
     tests: Sequence[str]
-    found: list[Tried] = field(default_factory=list)
+    found: list[MutantResult] = field(default_factory=list)
     recorded: list[Recorded] = field(default_factory=list)
 
     def tests_of(self, mutant: Mutant, *, anywhere: bool) -> list[Recorded]:
@@ -78,7 +78,7 @@ class Plan:
         return [*sorted(chosen, key=by_time), *sorted(others, key=by_time)]
 
 
-def run_worker(plan: Plan, report: Callable[[Tried], None]) -> None:
+def run_worker(plan: Plan, report: Callable[[MutantResult], None]) -> None:
     """Collect the tests in this process, record them, and try every mutant of *plan*.
 
     Raises:
@@ -94,7 +94,7 @@ def run_worker(plan: Plan, report: Callable[[Tried], None]) -> None:
 class Worker:
     """The pytest plugin that does this in place of running the tests."""
 
-    def __init__(self, plan: Plan, report: Callable[[Tried], None]) -> None:
+    def __init__(self, plan: Plan, report: Callable[[MutantResult], None]) -> None:
         self._plan, self._report = plan, report
         self._root = Path()
         self.collecting = Tracer(plan.module.path)
@@ -139,10 +139,10 @@ class Worker:
 
     def _try(
         self, mutant: Mutant, items: list[pytest.Item], functions: Functions, seconds: float
-    ) -> Tried:
+    ) -> MutantResult:
         code = self._plan.module.compile(mutant)
         if not items:
-            return Tried(mutant, "passed", 0)
+            return MutantResult(mutant, "passed", 0)
         changed = functions.changed(code)
         if functions.have(changed) and not self._is_for_import(mutant):
 
@@ -153,7 +153,7 @@ class Worker:
         else:
             work = self._anew(code, [item.nodeid for item in items])
         limit = _TIMES * seconds + _SPARE_SECONDS
-        return Tried(mutant, run_forked(work, limit), len(items))
+        return MutantResult(mutant, run_forked(work, limit), len(items))
 
     def _check(self, how: str, work: Callable[[], bool]) -> None:
         """Raise unless the tests pass without a mutation, or their failures would prove nothing."""

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.pressure.ground import Ground
+from tests.pressure.ground import PressureRig
 
 # Python's own need for the work: garbage is collected now and then.
 SLACK_BYTES = 16 << 20
@@ -22,7 +22,7 @@ LISTENING = "0A"
 
 @asynccontextmanager
 async def attacked(
-    ground: Ground, *, most: int = SLACK_BYTES, seconds: float = 0.8
+    ground: PressureRig, *, most: int = SLACK_BYTES, seconds: float = 0.8
 ) -> AsyncIterator[None]:
     """Assert that an honest session is served, and that the gateway grows by at most *most* bytes.
 
@@ -47,7 +47,7 @@ async def attacked(
     await nothing_stays(ground)
 
 
-async def nothing_stays(ground: Ground) -> None:
+async def nothing_stays(ground: PressureRig) -> None:
     """Wait until only the honest session's connection exists, and none other is counted."""
     began, late = time.monotonic(), ground.late()
     while max(left := await _left(ground)) > 1:
@@ -56,7 +56,7 @@ async def nothing_stays(ground: Ground) -> None:
         await asyncio.sleep(0.1)
 
 
-async def _left(ground: Ground) -> tuple[int, int]:
+async def _left(ground: PressureRig) -> tuple[int, int]:
     """Return the number of browser connections by the kernel, and by the gateway's count."""
     public = ground.process.public
     legs = [leg for leg in ground.legs() if leg.local == public and leg.state != LISTENING]

@@ -12,22 +12,22 @@ from contextlib import suppress
 
 from tests.contract.frames import BINARY, CONTINUATION, MASK, PING, encode
 from tests.contract.messages import request
-from tests.contract.streams import Ended
+from tests.contract.streams import StreamEnded
 from tests.contract.upstream import friendly
 from tests.pressure import apps
 from tests.pressure.apps import Mode
-from tests.pressure.browser import Browser, Gone
-from tests.pressure.ground import SMALL_WINDOW, Ground
-from tests.pressure.kinds import KINDS, Held, Scene
+from tests.pressure.browser import Browser, GatewayClosed
+from tests.pressure.ground import SMALL_WINDOW, PressureRig
+from tests.pressure.kinds import KINDS, OpenConnection, Scene
 
 ROUND_SECONDS = 2.0
 STALLED = 4
-Attack = Callable[[Ground], Awaitable[None]]
+Attack = Callable[[PressureRig], Awaitable[None]]
 
 
 async def read_on(browser: Browser) -> None:
     """Read until the gateway ends the connection."""
-    with suppress(Gone):
+    with suppress(GatewayClosed):
         while True:
             await browser.more()
             browser.forget()
@@ -54,7 +54,7 @@ def many(piece: bytes) -> bytes:
 def refusals(*, reading: bool) -> Attack:
     """Return an attacker that pipelines requests without a credential."""
 
-    async def attack(ground: Ground) -> None:
+    async def attack(ground: PressureRig) -> None:
         session = await ground.rig.session()
         browser = await ground.browser(window=None if reading else SMALL_WINDOW)
         await send_on(browser, many(request("GET", "/", host=session.host)), reading=reading)
@@ -63,7 +63,7 @@ def refusals(*, reading: bool) -> Attack:
     return attack
 
 
-async def pipelined(ground: Ground) -> None:
+async def pipelined(ground: PressureRig) -> None:
     """Pipeline authorised requests, and read the responses."""
     async with ground.app(friendly) as app:
         session, own = await ground.entered(app)
@@ -73,14 +73,14 @@ async def pipelined(ground: Ground) -> None:
         browser.reset()
 
 
-async def small_chunks_up(ground: Ground) -> None:
+async def small_chunks_up(ground: PressureRig) -> None:
     """Upload in chunks of one byte."""
     async with KINDS["chunked upload"].begin(Scene(ground, "silent")) as held:
         await send_on(held.browser, many(b"1\r\nx\r\n"), reading=True)
         held.browser.reset()
 
 
-async def small_chunks_down(ground: Ground) -> None:
+async def small_chunks_down(ground: PressureRig) -> None:
     """Download in chunks of one byte."""
     script = apps.web("talks", apps.STREAM_HEAD, many(b"1\r\nx\r\n"))
     async with ground.app(script) as app:
@@ -104,7 +104,7 @@ async def round_of(work: Awaitable[None]) -> None:
 def frames_up(row: str, piece: bytes, *, reading: bool = True, mode: str = "control") -> Attack:
     """Return an attacker that sends *piece* again and again."""
 
-    async def attack(ground: Ground) -> None:
+    async def attack(ground: PressureRig) -> None:
         scene = Scene(ground, "silent", claims={"mode": mode})
         async with KINDS[row].begin(scene) as held:
             await send_on(held.browser, many(piece), reading=reading)
@@ -116,7 +116,7 @@ def frames_up(row: str, piece: bytes, *, reading: bool = True, mode: str = "cont
 def frames_down(row: str, piece: bytes) -> Attack:
     """Return an attacker whose app sends *piece* again and again."""
 
-    async def attack(ground: Ground) -> None:
+    async def attack(ground: PressureRig) -> None:
         async with KINDS[row].begin(Scene(ground, "talks", piece=many(piece))) as held:
             await round_of(read_on(held.browser))
             held.browser.reset()
@@ -127,7 +127,7 @@ def frames_down(row: str, piece: bytes) -> Attack:
 # Connections
 
 
-async def come_and_go(ground: Ground) -> None:
+async def come_and_go(ground: PressureRig) -> None:
     """Connect and reset."""
 
     async def work() -> None:
@@ -142,31 +142,31 @@ async def come_and_go(ground: Ground) -> None:
 def leaving(row: str, mode: Mode, leave: Callable[[Browser], None]) -> Attack:
     """Return an attacker that starts *row*, lets it stall or wait, and leaves."""
 
-    async def one(ground: Ground) -> None:
+    async def one(ground: PressureRig) -> None:
         async with KINDS[row].begin(Scene(ground, mode)) as held:
             await asyncio.sleep(ROUND_SECONDS / 2)
             leave(held.browser)
             await gone(ground, held)
 
-    async def attack(ground: Ground) -> None:
+    async def attack(ground: PressureRig) -> None:
         await asyncio.gather(*(one(ground) for _ in range(STALLED)))
 
     return attack
 
 
-async def gone(ground: Ground, held: Held) -> None:
+async def gone(ground: PressureRig, held: OpenConnection) -> None:
     """Wait until the gateway has closed the app's connection, as promised."""
     assert held.app is not None
     await ground.freed(held.app.address, ROUND_SECONDS)
     held.browser.reset()
 
 
-async def slow_heads(ground: Ground) -> None:
+async def slow_heads(ground: PressureRig) -> None:
     """Send heads byte by byte, on several connections at once."""
 
     async def one() -> None:
         browser = await ground.browser()
-        with suppress(Gone):
+        with suppress(GatewayClosed):
             await browser.dribble(request("GET", "/", host="x" * 1000), 0.005)
         browser.reset()
 
@@ -200,13 +200,13 @@ ATTACKERS: dict[str, Attack] = {
 }
 
 
-async def attack_on(ground: Ground, attack: Attack) -> None:
+async def attack_on(ground: PressureRig, attack: Attack) -> None:
     """Attack until cancelled; start again whenever the gateway ends the attack.
 
     A failure during the teardown of a cancelled attack may hide the cancellation.
     """
     task = asyncio.current_task()
     while task is None or not task.cancelling():
-        with suppress(Gone, Ended, OSError, TimeoutError, AssertionError):
+        with suppress(GatewayClosed, StreamEnded, OSError, TimeoutError, AssertionError):
             await attack(ground)
         await asyncio.sleep(0.01)

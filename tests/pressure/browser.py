@@ -14,7 +14,7 @@ PATIENCE_SECONDS = 10.0
 _RESET = struct.pack("ii", 1, 0)
 
 
-class Gone(Exception):
+class GatewayClosed(Exception):
     """The gateway has ended the connection."""
 
 
@@ -57,7 +57,7 @@ class Browser:
         except OSError as error:
             if isinstance(error, TimeoutError):
                 raise
-            raise Gone(str(error)) from error
+            raise GatewayClosed(str(error)) from error
 
     async def dribble(self, data: bytes, pause: float = 0.01) -> None:
         """Send *data* byte by byte."""
@@ -71,7 +71,7 @@ class Browser:
         Ends after *most* bytes or *seconds*, or when the gateway has ended the connection.
         """
         taken = 0
-        with suppress(Gone, TimeoutError):
+        with suppress(GatewayClosed, TimeoutError):
             async with asyncio.timeout(seconds):
                 while taken < most:
                     await self.send(data, seconds)
@@ -99,9 +99,9 @@ class Browser:
             await asyncio.sleep(0)
             data = await self._loop.sock_recv(self.sock, READ_BYTES)
         except ConnectionError as error:
-            raise Gone(str(error)) from error
+            raise GatewayClosed(str(error)) from error
         if not data:
-            raise Gone("FIN")
+            raise GatewayClosed("FIN")
         if self._tls is None:
             self._unread += data
         else:
@@ -117,10 +117,10 @@ class Browser:
             except ssl.SSLWantReadError:
                 await self._receive()
             except ssl.SSLError as error:
-                raise Gone(str(error)) from error
+                raise GatewayClosed(str(error)) from error
             else:
                 if not piece:
-                    raise Gone("close_notify")
+                    raise GatewayClosed("close_notify")
                 self._unread += piece
                 return None
 
@@ -153,7 +153,7 @@ class Browser:
 
     async def read_to_end(self, seconds: float = PATIENCE_SECONDS) -> bytes:
         """Return all bytes until the gateway ends the connection, or the time is over."""
-        with suppress(Gone, TimeoutError):
+        with suppress(GatewayClosed, TimeoutError):
             async with asyncio.timeout(seconds):
                 while True:
                     await self.more()
@@ -185,9 +185,9 @@ class Browser:
         with suppress(BlockingIOError):
             try:
                 if not self.sock.recv(count):
-                    raise Gone("FIN")
+                    raise GatewayClosed("FIN")
             except ConnectionError as error:
-                raise Gone(str(error)) from error
+                raise GatewayClosed(str(error)) from error
 
     # Ends
 

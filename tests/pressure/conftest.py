@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.pressure.ground import DEADLINES, Ground, running_ground
+from tests.pressure.ground import DEADLINES, PressureRig, running_ground
 
 WIRES = ("plain", "TLS")
 
@@ -28,15 +28,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker(pytest.mark.long)
 
 
-class Grounds:
+class PressureRigs:
     """Gateways by wire, started on demand: with a cable, or with the product's own deadlines."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._grounds: dict[str, Ground] = {}
+        self._grounds: dict[str, PressureRig] = {}
         self.stack = AsyncExitStack()
 
-    async def on(self, wire: str, *, cable: bool = False, patient: bool = False) -> Ground:
+    async def on(self, wire: str, *, cable: bool = False, patient: bool = False) -> PressureRig:
         """Return the gateway on *wire*; a patient one has no short deadlines."""
         name = f"{wire}-{cable}-{patient}"
         if name not in self._grounds:
@@ -52,15 +52,17 @@ class Grounds:
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="session")
-async def grounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Grounds]:
+async def grounds(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PressureRigs]:
     """Provide the gateways; their honest sessions never rest, so they end with this folder."""
-    made = Grounds(tmp_path_factory.mktemp("grounds"))
+    made = PressureRigs(tmp_path_factory.mktemp("grounds"))
     async with made.stack:
         yield made
 
 
 @pytest_asyncio.fixture(loop_scope="session", params=WIRES)
-async def ground(grounds: Grounds, request: pytest.FixtureRequest) -> AsyncIterator[Ground]:
+async def ground(
+    grounds: PressureRigs, request: pytest.FixtureRequest
+) -> AsyncIterator[PressureRig]:
     """Provide a gateway; the test's connections end with the test."""
     ground = await grounds.on(request.param)
     yield ground
@@ -68,7 +70,7 @@ async def ground(grounds: Grounds, request: pytest.FixtureRequest) -> AsyncItera
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def plain(grounds: Grounds) -> AsyncIterator[Ground]:
+async def plain(grounds: PressureRigs) -> AsyncIterator[PressureRig]:
     """Provide a gateway without TLS, for tests where TLS makes no difference."""
     ground = await grounds.on("plain")
     yield ground
@@ -76,7 +78,7 @@ async def plain(grounds: Grounds) -> AsyncIterator[Ground]:
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def secure(grounds: Grounds) -> AsyncIterator[Ground]:
+async def secure(grounds: PressureRigs) -> AsyncIterator[PressureRig]:
     """Provide a gateway with TLS."""
     ground = await grounds.on("TLS")
     yield ground

@@ -26,7 +26,7 @@ from tests.contract.upstream import App, Script
 from tests.gateway.relay.authorities import Authority
 from tests.pressure.browser import Browser
 from tests.pressure.cable import Cable
-from tests.pressure.honest import WORKS, Seen
+from tests.pressure.honest import WORKS, HonestResults
 from tests.timing import waited_for_processor
 
 # Every deadline of the product that a test would otherwise wait for.
@@ -52,7 +52,7 @@ Address = tuple[str, int]
 _SAMPLE = re.compile(r"^(\w+)(\{.*\})? (\S+)$", re.MULTILINE)
 
 
-class Here:
+class LocalHost:
     """This host: the gateway runs here unless a test needs a cable."""
 
     def enter(self, command: list[str]) -> list[str]:
@@ -103,7 +103,7 @@ class WiredProcess(Process):
         folder: Path,
         settings: Mapping[str, str],
         *,
-        place: Here | Cable,
+        place: LocalHost | Cable,
         context: ssl.SSLContext | None,
     ) -> None:
         super().__init__(folder, settings)
@@ -149,7 +149,7 @@ class Watched:
         return self.most - self.before
 
 
-class Others:
+class HonestProcess:
     """Honest sessions in a process of their own."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
@@ -171,13 +171,13 @@ class Others:
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(what).encode() + b"\n")
 
-    async def seen(self) -> Seen:
+    async def seen(self) -> HonestResults:
         """Return the observations since the last call."""
         self.tell("seen")
-        return Seen(**json.loads(await self.line()))
+        return HonestResults(**json.loads(await self.line()))
 
 
-class Ground:
+class PressureRig:
     """A gateway with browsers and apps around it."""
 
     def __init__(self, rig: Rig, process: WiredProcess) -> None:
@@ -186,7 +186,7 @@ class Ground:
         self.place = process.place
         self.browsers: list[Browser] = []
         self.stack = AsyncExitStack()
-        self._others: Others | None = None
+        self._others: HonestProcess | None = None
         self._ports = count()
         self._late = 0.0
         self._look: asyncio.Task[set[Address]] | None = None
@@ -328,7 +328,7 @@ class Ground:
 
     # Honest sessions
 
-    async def others(self) -> Others:
+    async def others(self) -> HonestProcess:
         """Return the honest session that runs as long as the gateway."""
         if self._others is None:
             self._others = await self.stack.enter_async_context(self.honest(1))
@@ -337,11 +337,11 @@ class Ground:
     @asynccontextmanager
     async def honest(
         self, count: int, *, pause: float = 0.02, works: Sequence[str] = WORKS[:1]
-    ) -> AsyncIterator[Others]:
+    ) -> AsyncIterator[HonestProcess]:
         """Run *count* honest sessions that do *works* in turn."""
         command = self.place.enter([sys.executable, "-m", "tests.pressure.honest"])
         process = await asyncio.create_subprocess_exec(*command, cwd=ROOT, stdin=PIPE, stdout=PIPE)
-        others = Others(process)
+        others = HonestProcess(process)
         try:
             port = int(await others.line())
             sessions = [
@@ -410,7 +410,7 @@ async def running_ground(
     cable: bool = False,
     core: int | None = None,
     program: str = "gateway",
-) -> AsyncIterator[Ground]:
+) -> AsyncIterator[PressureRig]:
     """Run a gateway in *folder* with short *deadlines* and further *settings*, alone on *core*.
 
     *program* is the module that runs it.
@@ -425,7 +425,7 @@ async def running_ground(
             "PUBLIC_URL": "https://localhost:4180",
         }
     made: list[WiredProcess] = []
-    with Cable() if cable else nullcontext(Here()) as place:
+    with Cable() if cable else nullcontext(LocalHost()) as place:
 
         def make_process(folder: Path, settings: Mapping[str, str]) -> Process:
             context = make_context() if tls else None
@@ -436,7 +436,7 @@ async def running_ground(
             return made[0]
 
         async with running_rig(folder, more, make_process=make_process) as rig:
-            ground = Ground(rig, made[0])
+            ground = PressureRig(rig, made[0])
             async with ground.timing_itself(), ground.stack:
                 yield ground
                 ground.close()

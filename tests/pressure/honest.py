@@ -28,7 +28,7 @@ WORKS: Final = ("get", "upload", "socket")
 
 
 @dataclass
-class Seen:
+class HonestResults:
     """The observations of honest sessions; times in seconds."""
 
     trips: int = 0
@@ -63,7 +63,7 @@ async def _run() -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-def _sum(browsers: list[_Browser]) -> Seen:
+def _sum(browsers: list[_Browser]) -> HonestResults:
     """Return the observations of *browsers* since the last request."""
     times, wrong = [0.0], list[str]()
     for browser in browsers:
@@ -74,7 +74,7 @@ def _sum(browsers: list[_Browser]) -> Seen:
         browser.times, browser.wrong = [], []
     times.sort()
     p50, p95 = (times[min(len(times) - 1, int(part * len(times)))] for part in (0.5, 0.95))
-    return Seen(len(times) - 1, wrong[:20], p50, p95, times[-1])
+    return HonestResults(len(times) - 1, wrong[:20], p50, p95, times[-1])
 
 
 class _App:

@@ -16,7 +16,7 @@ from tests.contract.upstream import App, Script
 from tests.pressure import apps
 from tests.pressure.apps import Mode
 from tests.pressure.browser import Browser
-from tests.pressure.ground import SETUP_SECONDS, SMALL_WINDOW, Ground
+from tests.pressure.ground import SETUP_SECONDS, SMALL_WINDOW, PressureRig
 
 TERMINAL = ("Sec-WebSocket-Protocol", "fumarole.terminal.v1")
 DESKTOP = ("Sec-WebSocket-Protocol", "binary")
@@ -29,7 +29,7 @@ Fields = list[tuple[str, str]]
 
 
 @dataclass
-class Held:
+class OpenConnection:
     """A connection under way: both of its ends, and the bytes that the browser could still send."""
 
     browser: Browser
@@ -42,7 +42,7 @@ class Held:
 class Scene:
     """Where a connection is made, and the behaviour of its app."""
 
-    ground: Ground
+    ground: PressureRig
     mode: Mode
     where: str = "near"
     claims: Mapping[str, Any] = field(default_factory=dict)
@@ -73,7 +73,7 @@ class Kind:
     """Returns a context manager of a Held."""
 
 
-Begin = Callable[[Scene], AsyncIterator[Held]]
+Begin = Callable[[Scene], AsyncIterator[OpenConnection]]
 KINDS: dict[str, Kind] = {}
 
 
@@ -87,20 +87,22 @@ def kind(name: str) -> Callable[[Begin], Begin]:
     return note
 
 
-async def _asked(scene: Scene, app: App, data: Callable[[Session, Fields], bytes]) -> Held:
+async def _asked(
+    scene: Scene, app: App, data: Callable[[Session, Fields], bytes]
+) -> OpenConnection:
     """Return a connection on which *data* was sent to a session of *app*."""
     session, own = await scene.ground.entered(app)
     browser = await scene.ground.browser(window=SMALL_WINDOW)
     await browser.send(data(session, own))
     await scene.until_asked(app)
-    return Held(browser, app, session, b"")
+    return OpenConnection(browser, app, session, b"")
 
 
 # Requests
 
 
 @kind("request")
-async def _request(scene: Scene) -> AsyncIterator[Held]:
+async def _request(scene: Scene) -> AsyncIterator[OpenConnection]:
     """A POST that waits for its response, and a pipelined GET behind it."""
 
     def data(session: Session, own: Fields) -> bytes:
@@ -117,7 +119,7 @@ async def _request(scene: Scene) -> AsyncIterator[Held]:
 
 
 @kind("long poll")
-async def _long_poll(scene: Scene) -> AsyncIterator[Held]:
+async def _long_poll(scene: Scene) -> AsyncIterator[OpenConnection]:
     """A GET whose app sends no response."""
 
     def data(session: Session, own: Fields) -> bytes:
@@ -128,21 +130,23 @@ async def _long_poll(scene: Scene) -> AsyncIterator[Held]:
 
 
 @kind("upload")
-async def _upload(scene: Scene) -> AsyncIterator[Held]:
+async def _upload(scene: Scene) -> AsyncIterator[OpenConnection]:
     """A PUT with a length, large enough for the kernel to splice; a part has been sent."""
     async with _uploading(scene, ("Content-Length", str(UPLOAD_BYTES)), PIECE * 160) as held:
         yield held
 
 
 @kind("chunked upload")
-async def _chunked_upload(scene: Scene) -> AsyncIterator[Held]:
+async def _chunked_upload(scene: Scene) -> AsyncIterator[OpenConnection]:
     """A chunked PUT of which some chunks have been sent."""
     async with _uploading(scene, ("Transfer-Encoding", "chunked"), CHUNK) as held:
         yield held
 
 
 @asynccontextmanager
-async def _uploading(scene: Scene, framing: tuple[str, str], first: bytes) -> AsyncIterator[Held]:
+async def _uploading(
+    scene: Scene, framing: tuple[str, str], first: bytes
+) -> AsyncIterator[OpenConnection]:
     def data(session: Session, own: Fields) -> bytes:
         return request("PUT", "/", host=session.host, fields=[*own, framing])
 
@@ -160,28 +164,28 @@ def _early(scene: Scene) -> bytes:
 
 
 @kind("download")
-async def _download(scene: Scene) -> AsyncIterator[Held]:
+async def _download(scene: Scene) -> AsyncIterator[OpenConnection]:
     """A GET of one GiB with a length: the kernel moves the bytes once they flow."""
     async with _downloading(scene, apps.LARGE_HEAD, apps.PIECE) as held:
         yield held
 
 
 @kind("chunked download")
-async def _chunked_download(scene: Scene) -> AsyncIterator[Held]:
+async def _chunked_download(scene: Scene) -> AsyncIterator[OpenConnection]:
     """A GET of endless chunks."""
     async with _downloading(scene, apps.STREAM_HEAD, apps.CHUNK) as held:
         yield held
 
 
 @kind("event stream")
-async def _event_stream(scene: Scene) -> AsyncIterator[Held]:
+async def _event_stream(scene: Scene) -> AsyncIterator[OpenConnection]:
     """A GET of an event stream, of which one event has arrived."""
     async with _downloading(scene, apps.FIRST_EVENT, apps.CHUNK) as held:
         yield held
 
 
 @asynccontextmanager
-async def _downloading(scene: Scene, first: bytes, piece: bytes) -> AsyncIterator[Held]:
+async def _downloading(scene: Scene, first: bytes, piece: bytes) -> AsyncIterator[OpenConnection]:
     def data(session: Session, own: Fields) -> bytes:
         return request("GET", "/", host=session.host, fields=own)
 
@@ -192,7 +196,7 @@ async def _downloading(scene: Scene, first: bytes, piece: bytes) -> AsyncIterato
 
 
 @kind("public link")
-async def _public_link(scene: Scene) -> AsyncIterator[Held]:
+async def _public_link(scene: Scene) -> AsyncIterator[OpenConnection]:
     """A download without a credential."""
     async with scene.playing(apps.web(scene.mode, apps.LARGE_HEAD, apps.PIECE)) as app:
         rig = scene.ground.rig
@@ -201,7 +205,7 @@ async def _public_link(scene: Scene) -> AsyncIterator[Held]:
         browser = await scene.ground.browser(window=SMALL_WINDOW)
         await browser.send(request("GET", "/", host=rig.host_of(name)))
         assert await browser.status() == 200
-        yield Held(browser, app, session, b"")
+        yield OpenConnection(browser, app, session, b"")
 
 
 # Tunnels and bridges
@@ -209,7 +213,7 @@ async def _public_link(scene: Scene) -> AsyncIterator[Held]:
 
 async def upgraded(
     scene: Scene, app: App, path: str, *fields: tuple[str, str], **told: Any
-) -> Held:
+) -> OpenConnection:
     """Return a tunnel to *app*."""
     rig = scene.ground.rig
     session = await rig.session(app, **told)
@@ -218,11 +222,11 @@ async def upgraded(
     everything = [*frames.HANDSHAKE, *own, *fields]
     await browser.send(request("GET", path, host=session.host, fields=everything))
     assert await browser.status() == 101
-    return Held(browser, app, session, FRAME)
+    return OpenConnection(browser, app, session, FRAME)
 
 
 @kind("WebSocket")
-async def _websocket(scene: Scene) -> AsyncIterator[Held]:
+async def _websocket(scene: Scene) -> AsyncIterator[OpenConnection]:
     """A tunnel to an app."""
     async with scene.playing(
         apps.switching(scene.mode, scene.first, scene.piece or apps.FRAME)
@@ -231,7 +235,7 @@ async def _websocket(scene: Scene) -> AsyncIterator[Held]:
 
 
 @kind("terminal")
-async def _terminal(scene: Scene) -> AsyncIterator[Held]:
+async def _terminal(scene: Scene) -> AsyncIterator[OpenConnection]:
     """A terminal; the app plays the hub."""
     script = apps.switching(scene.mode, scene.first, scene.piece or apps.FRAME, ": ".join(TERMINAL))
     target = {"scheme": "ws", "base_path": "/terminals/x"}
@@ -240,7 +244,7 @@ async def _terminal(scene: Scene) -> AsyncIterator[Held]:
 
 
 @kind("desktop")
-async def _desktop(scene: Scene) -> AsyncIterator[Held]:
+async def _desktop(scene: Scene) -> AsyncIterator[OpenConnection]:
     """A desktop after its handshake."""
     async with scene.playing(apps.desktop(scene.mode, scene.piece or apps.PIECE)) as app:
         held = await upgraded(scene, app, CONNECT, DESKTOP, kind="vnc", target={"scheme": "tcp"})
@@ -263,7 +267,7 @@ async def shake(browser: Browser) -> None:
 
 
 @kind("page")
-async def _page(scene: Scene) -> AsyncIterator[Held]:
+async def _page(scene: Scene) -> AsyncIterator[OpenConnection]:
     """The form that opens a session, of which a part has been sent."""
     rig = scene.ground.rig
     session = await rig.session()
@@ -271,14 +275,14 @@ async def _page(scene: Scene) -> AsyncIterator[Held]:
     fields = [("Content-Type", "application/json"), ("Content-Length", "16000")]
     head = request("POST", "/.fumarole/open", host=session.host, fields=fields)
     await browser.send(head + b'{"token":"')
-    yield Held(browser, None, session, b"")
+    yield OpenConnection(browser, None, session, b"")
 
 
 @kind("refused")
-async def _refused(scene: Scene) -> AsyncIterator[Held]:
+async def _refused(scene: Scene) -> AsyncIterator[OpenConnection]:
     """Pipelined requests without a credential."""
     session = await scene.ground.rig.session()
     browser = await scene.ground.browser(window=SMALL_WINDOW)
     more = request("GET", "/", host=session.host) * 200
     await browser.send(more)
-    yield Held(browser, None, session, more)
+    yield OpenConnection(browser, None, session, more)

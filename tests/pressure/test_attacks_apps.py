@@ -15,14 +15,14 @@ from tests.contract.upstream import App, Script, friendly
 from tests.pressure import apps
 from tests.pressure.attack import HELD_BYTES, SLACK_BYTES, attacked
 from tests.pressure.browser import Browser
-from tests.pressure.ground import DEADLINE_SECONDS, SMALL_WINDOW, Ground
+from tests.pressure.ground import DEADLINE_SECONDS, SMALL_WINDOW, PressureRig
 from tests.pressure.kinds import CHUNK
 from tests.pressure.test_attacks_requests import FLOOD_SECONDS, read_on
 
 LATE_SECONDS = 3.0
 
 
-async def asked(ground: Ground, app: App, *fields: tuple[str, str]) -> Browser:
+async def asked(ground: PressureRig, app: App, *fields: tuple[str, str]) -> Browser:
     """Return a browser that has sent a request to *app*."""
     session, own = await ground.entered(app)
     browser = await ground.browser(window=SMALL_WINDOW)
@@ -57,7 +57,7 @@ def drips(first: bytes, piece: bytes) -> Script:
     ids=["a field", "fields", "interim answers"],
 )
 async def test_a_dripping_response_head_ends_at_the_apps_deadline(
-    plain: Ground, first: bytes, piece: bytes
+    plain: PressureRig, first: bytes, piece: bytes
 ) -> None:
     """An interim response is no final head: RFC 9110, section 15.2."""
     async with plain.app(drips(first, piece)) as app:
@@ -83,7 +83,7 @@ FLOODS = {
 
 @pytest.mark.parametrize("what", FLOODS)
 async def test_unbounded_response_parts_close_the_upstream_connection_at_their_limit(
-    plain: Ground, what: str
+    plain: PressureRig, what: str
 ) -> None:
     first, piece = FLOODS[what]
     most = 2 * HELD_BYTES + SLACK_BYTES
@@ -92,7 +92,7 @@ async def test_unbounded_response_parts_close_the_upstream_connection_at_their_l
         assert await plain.freed(app.address, LATE_SECONDS) is not None
 
 
-async def test_unread_interim_responses_apply_backpressure(ground: Ground) -> None:
+async def test_unread_interim_responses_apply_backpressure(ground: PressureRig) -> None:
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: " + b"x" * 60_000 + b"\r\n\r\n"
     async with ground.app(apps.web("silent", hints * 60)) as app, attacked(ground, seconds=1.5):
         for _ in range(4):
@@ -101,7 +101,7 @@ async def test_unread_interim_responses_apply_backpressure(ground: Ground) -> No
 
 @pytest.mark.parametrize("size", [1, 7], ids=["bytes", "sevens"])
 async def test_a_response_in_small_segments_does_not_delay_others(
-    ground: Ground, size: int
+    ground: PressureRig, size: int
 ) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.head(stream)
@@ -118,7 +118,7 @@ async def test_a_response_in_small_segments_does_not_delay_others(
                 await read_on(browser)
 
 
-async def test_bytes_beyond_a_response_are_discarded(plain: Ground) -> None:
+async def test_bytes_beyond_a_response_are_discarded(plain: PressureRig) -> None:
     first = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
     script = apps.web("talks", first, b"HTTP/1.1 200 OK\r\n\r\nsmuggled")
     async with plain.app(script) as app, attacked(plain):
@@ -129,7 +129,7 @@ async def test_bytes_beyond_a_response_are_discarded(plain: Ground) -> None:
         assert b"smuggled" not in await browser.read_to_end(0.3)
 
 
-async def test_an_unsolicited_101_is_502(plain: Ground) -> None:
+async def test_an_unsolicited_101_is_502(plain: PressureRig) -> None:
     switch = b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n"
     async with plain.app(apps.web("silent", switch)) as app, attacked(plain):
         browser = await asked(plain, app)
@@ -137,14 +137,14 @@ async def test_an_unsolicited_101_is_502(plain: Ground) -> None:
         assert await plain.freed(app.address, 2.0) is not None
 
 
-async def test_an_unanswered_upgrade_ends_at_the_apps_deadline(ground: Ground) -> None:
+async def test_an_unanswered_upgrade_ends_at_the_apps_deadline(ground: PressureRig) -> None:
     async with ground.app(apps.web("silent")) as app:
         browser = await asked(ground, app, *HANDSHAKE)
         assert await browser.status(DEADLINE_SECONDS + LATE_SECONDS) == 504
         assert await ground.freed(app.address, 2.0) is not None
 
 
-async def test_an_upgrade_is_cancelled_when_its_client_leaves(ground: Ground) -> None:
+async def test_an_upgrade_is_cancelled_when_its_client_leaves(ground: PressureRig) -> None:
     async with ground.app(apps.web("silent")) as app:
         browser = await asked(ground, app, *HANDSHAKE)
         assert ground.legs_of(app.address)
@@ -153,7 +153,7 @@ async def test_an_upgrade_is_cancelled_when_its_client_leaves(ground: Ground) ->
 
 
 async def test_a_hundred_pending_100_continue_delay_no_other_session(
-    ground: Ground,
+    ground: PressureRig,
 ) -> None:
     """The gateway sends no 100 Continue of its own; a client that sends on gets backpressure."""
     async with ground.app(apps.web("deaf"), window=SMALL_WINDOW) as app:
@@ -171,7 +171,7 @@ async def test_a_hundred_pending_100_continue_delay_no_other_session(
             await asyncio.gather(*(one() for _ in range(count)))
 
 
-async def test_apps_that_accept_no_connection_delay_no_other_session(plain: Ground) -> None:
+async def test_apps_that_accept_no_connection_delay_no_other_session(plain: PressureRig) -> None:
     """A listener with a full backlog looks like a host that is gone."""
     listener = await plain.place.listen("near")
     listener.listen(0)
@@ -188,7 +188,7 @@ async def test_apps_that_accept_no_connection_delay_no_other_session(plain: Grou
         one.close()
 
 
-async def test_a_client_that_left_during_the_dial_leaves_no_state(plain: Ground) -> None:
+async def test_a_client_that_left_during_the_dial_leaves_no_state(plain: PressureRig) -> None:
     listener = await plain.place.listen("near")
     listener.listen(0)
     port = listener.getsockname()[1]
@@ -206,7 +206,7 @@ async def test_a_client_that_left_during_the_dial_leaves_no_state(plain: Ground)
         one.close()
 
 
-async def test_a_pooled_connection_with_unsolicited_bytes_is_closed(plain: Ground) -> None:
+async def test_a_pooled_connection_with_unsolicited_bytes_is_closed(plain: PressureRig) -> None:
     async with plain.app(friendly) as app, attacked(plain):
         browser = await asked(plain, app)
         assert (await read_answer(browser)).body == b"ok"

@@ -14,8 +14,8 @@ import pytest_asyncio
 from tests.contract.messages import request
 from tests.contract.rig import new_source
 from tests.pressure.attack import SLACK_BYTES, attacked
-from tests.pressure.browser import Browser, Gone
-from tests.pressure.ground import DEADLINE_SECONDS, Ground, make_context, running_ground
+from tests.pressure.browser import Browser, GatewayClosed
+from tests.pressure.ground import DEADLINE_SECONDS, PressureRig, make_context, running_ground
 from tests.pressure.key_updates import Records
 from tests.pressure.test_attacks_requests import FLOOD_SECONDS, LINGER_SECONDS
 
@@ -26,17 +26,17 @@ CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 HEAD_BYTES, COOKIE_BYTES = 64 << 10, 256 << 10
 
 
-async def crowd(ground: Ground, data: bytes, *, count: int = CROWD) -> list[Browser]:
+async def crowd(ground: PressureRig, data: bytes, *, count: int = CROWD) -> list[Browser]:
     """Return *count* connections that have sent only *data*, below TLS."""
     browsers = []
     for _ in range(count):
         browsers.append(await ground.browser(handshake=False))
-        with suppress(Gone):
+        with suppress(GatewayClosed):
             await browsers[-1].send_raw(data)
     return browsers
 
 
-async def gone(ground: Ground, browsers: list[Browser], within: float) -> None:
+async def gone(ground: PressureRig, browsers: list[Browser], within: float) -> None:
     """Assert that the gateway has closed all *browsers* in time."""
     deadline, all_of_them = time.monotonic() + within, {browser.address for browser in browsers}
     while left := all_of_them & {leg.remote for leg in ground.legs()}:
@@ -53,13 +53,13 @@ SECURE_BEGINNINGS = {"half a handshake": CLIENT_HELLO, "a byte of one": b"\x16"}
 
 
 @pytest.mark.parametrize("what", BEGINNINGS)
-async def test_stalled_heads_end_at_their_deadline(plain: Ground, what: str) -> None:
+async def test_stalled_heads_end_at_their_deadline(plain: PressureRig, what: str) -> None:
     async with attacked(plain, most=CROWD * 16_384 + SLACK_BYTES):
         await gone(plain, await crowd(plain, BEGINNINGS[what]), DEADLINE_SECONDS + LINGER_SECONDS)
 
 
 @pytest.mark.parametrize("what", SECURE_BEGINNINGS)
-async def test_stalled_tls_handshakes_end_at_their_deadline(secure: Ground, what: str) -> None:
+async def test_stalled_tls_handshakes_end_at_their_deadline(secure: PressureRig, what: str) -> None:
     # OpenSSL's handshake state and uvloop's buffers, for each connection.
     async with attacked(secure, most=CROWD * (256 << 10) + SLACK_BYTES):
         await gone(
@@ -67,12 +67,12 @@ async def test_stalled_tls_handshakes_end_at_their_deadline(secure: Ground, what
         )
 
 
-async def test_plain_bytes_on_a_tls_port_end_at_once(secure: Ground) -> None:
+async def test_plain_bytes_on_a_tls_port_end_at_once(secure: PressureRig) -> None:
     async with attacked(secure, most=CROWD * (256 << 10) + SLACK_BYTES):
         await gone(secure, await crowd(secure, b"GET / HTTP/1.1\r\n\r\n"), 2.0)
 
 
-async def test_heads_of_maximum_length_use_bounded_memory(plain: Ground) -> None:
+async def test_heads_of_maximum_length_use_bounded_memory(plain: PressureRig) -> None:
     count = 40
     head = b"GET / HTTP/1.1\r\nHost: x\r\nCookie: " + b"c" * (COOKIE_BYTES - 1000)
     async with attacked(plain, most=count * 2 * (HEAD_BYTES + COOKIE_BYTES) + SLACK_BYTES):
@@ -80,7 +80,7 @@ async def test_heads_of_maximum_length_use_bounded_memory(plain: Ground) -> None
         await asyncio.sleep(0.5)
 
 
-async def test_a_long_head_byte_by_byte_costs_linear_time(ground: Ground) -> None:
+async def test_a_long_head_byte_by_byte_costs_linear_time(ground: PressureRig) -> None:
     """A new byte must not make the gateway scan the whole head again."""
     head = b"GET / HTTP/1.1\r\nHost: x\r\nCookie: " + b"c" * (COOKIE_BYTES - 4000)
     async with attacked(ground):
@@ -88,7 +88,7 @@ async def test_a_long_head_byte_by_byte_costs_linear_time(ground: Ground) -> Non
         await browser.send(head)
         before, began = ground.cpu(), time.monotonic()
         sent = 0
-        with suppress(Gone, TimeoutError):
+        with suppress(GatewayClosed, TimeoutError):
             while time.monotonic() - began < FLOOD_SECONDS:
                 await browser.send(b"c")
                 sent += 1
@@ -109,7 +109,7 @@ ENDLESS = {
 
 
 @pytest.mark.parametrize("what", ENDLESS)
-async def test_an_endless_head_ends_the_connection(ground: Ground, what: str) -> None:
+async def test_an_endless_head_ends_the_connection(ground: PressureRig, what: str) -> None:
     """RFC 9112, section 2.2: a server skips an empty line before a request, but not megabytes."""
     first, more = ENDLESS[what]
     async with attacked(ground):
@@ -120,7 +120,7 @@ async def test_an_endless_head_ends_the_connection(ground: Ground, what: str) ->
         assert time.monotonic() - began < LINGER_SECONDS
 
 
-async def test_empty_lines_between_requests_restart_no_deadline(plain: Ground) -> None:
+async def test_empty_lines_between_requests_restart_no_deadline(plain: PressureRig) -> None:
     browser = await plain.browser()
     dribbling = asyncio.create_task(browser.dribble(b"\r\n" * 1000, 0.05))
     try:
@@ -130,7 +130,7 @@ async def test_empty_lines_between_requests_restart_no_deadline(plain: Ground) -
         await asyncio.gather(dribbling, return_exceptions=True)
 
 
-async def test_short_lived_connections_do_not_delay_others(ground: Ground) -> None:
+async def test_short_lived_connections_do_not_delay_others(ground: PressureRig) -> None:
     async with attacked(ground):
         began, number = time.monotonic(), 0
         while time.monotonic() - began < FLOOD_SECONDS:
@@ -142,21 +142,21 @@ async def test_short_lived_connections_do_not_delay_others(ground: Ground) -> No
                 await ground.metrics()
 
 
-async def test_one_byte_tls_records_do_not_delay_others(secure: Ground) -> None:
+async def test_one_byte_tls_records_do_not_delay_others(secure: PressureRig) -> None:
     """TLS turns one byte into 23, and each record is decrypted on its own."""
     session = await secure.rig.session()
     browser = await secure.browser()
     head = request("GET", "/", host=session.host, fields=[("Cookie", "c" * 30_000)])
     async with attacked(secure):
         data = b"".join(browser.seal(head[at : at + 1]) for at in range(len(head)))
-        with suppress(Gone):
+        with suppress(GatewayClosed):
             await browser.send_raw(data)
             assert await browser.status() == 401
 
 
 @pytest.mark.parametrize("asks", [False, True])
 async def test_tls_key_updates_do_not_delay_others(
-    secure: Ground, tmp_path: Path, *, asks: bool
+    secure: PressureRig, tmp_path: Path, *, asks: bool
 ) -> None:
     """OpenSSL processes each one silently in some 19 µs: 0.2 s for the bytes of one read."""
     session = await secure.rig.session()
@@ -180,7 +180,7 @@ async def test_tls_key_updates_do_not_delay_others(
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def proxied_ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Ground]:
+async def proxied_ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[PressureRig]:
     """Provide a gateway that trusts every peer's PROXY header."""
     folder = tmp_path_factory.mktemp("proxied")
     async with running_ground(folder, {"TRUSTED_PROXIES": "127.0.0.0/8"}) as ground:
@@ -197,7 +197,7 @@ async def proxied_ground(tmp_path_factory: pytest.TempPathFactory) -> AsyncItera
     ids=["signature", "long", "a byte short"],
 )
 async def test_a_stalled_proxy_header_ends_at_its_deadline(
-    proxied_ground: Ground, data: bytes
+    proxied_ground: PressureRig, data: bytes
 ) -> None:
     async with attacked(proxied_ground, most=CROWD * 16_384 + SLACK_BYTES):
         await gone(

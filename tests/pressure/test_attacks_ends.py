@@ -19,7 +19,7 @@ from tests.pressure import apps
 from tests.pressure.attack import nothing_stays
 from tests.pressure.browser import Browser
 from tests.pressure.conftest import WIRES
-from tests.pressure.ground import SMALL_WINDOW, Ground, running_ground
+from tests.pressure.ground import SMALL_WINDOW, PressureRig, running_ground
 from tests.pressure.kinds import KINDS, Scene
 
 DRAIN_SECONDS = 8.0
@@ -27,14 +27,14 @@ TUNNELS = 300
 
 
 @pytest_asyncio.fixture(loop_scope="session", params=WIRES)
-async def own_ground(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Ground]:
+async def own_ground(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[PressureRig]:
     """Provide a gateway of the test's own that would take long to drain."""
     settings = {"DRAIN_SECONDS": str(DRAIN_SECONDS)}
     async with running_ground(tmp_path, settings, tls=request.param == "TLS") as ground:
         yield ground
 
 
-async def tunnels(ground: Ground, app: App, count: int) -> tuple[str, list[Browser]]:
+async def tunnels(ground: PressureRig, app: App, count: int) -> tuple[str, list[Browser]]:
     """Return the session of *count* tunnels to *app*, and their browsers."""
     session, own = await ground.entered(app)
     data = request("GET", "/", host=session.host, fields=[*HANDSHAKE, *own])
@@ -46,7 +46,7 @@ async def tunnels(ground: Ground, app: App, count: int) -> tuple[str, list[Brows
     return session.sid, browsers
 
 
-async def drained(ground: Ground) -> float:
+async def drained(ground: PressureRig) -> float:
     """Return how long the process takes to end after SIGTERM."""
     began = time.monotonic()
     ground.process.signal(signal.SIGTERM)
@@ -54,7 +54,7 @@ async def drained(ground: Ground) -> float:
     return time.monotonic() - began
 
 
-async def test_a_revocation_during_disconnects_leaks_nothing(own_ground: Ground) -> None:
+async def test_a_revocation_during_disconnects_leaks_nothing(own_ground: PressureRig) -> None:
     """The browsers send FIN, reset, stay silent, or send data during the revocation."""
     async with own_ground.app(apps.switching("talks", b"", apps.FRAME[:2000])) as app:
         sid, browsers = await tunnels(own_ground, app, TUNNELS)
@@ -76,7 +76,7 @@ async def leave(browsers: list[Browser]) -> None:
             await asyncio.sleep(0.002)
 
 
-async def test_revocations_of_stalled_connections_leak_nothing(own_ground: Ground) -> None:
+async def test_revocations_of_stalled_connections_leak_nothing(own_ground: PressureRig) -> None:
     """A stalled reader can receive no Close, and the gateway must not wait for it."""
     async with AsyncExitStack() as stack:
         held = [
@@ -94,7 +94,7 @@ async def test_revocations_of_stalled_connections_leak_nothing(own_ground: Groun
     assert await drained(own_ground) < DRAIN_SECONDS / 2
 
 
-async def test_a_drain_ends_despite_stalled_readers(own_ground: Ground) -> None:
+async def test_a_drain_ends_despite_stalled_readers(own_ground: PressureRig) -> None:
     async with AsyncExitStack() as stack:
         for row in ("WebSocket", "terminal", "desktop", "download", "public link", "refused"):
             for _ in range(3):
@@ -103,7 +103,7 @@ async def test_a_drain_ends_despite_stalled_readers(own_ground: Ground) -> None:
         assert await drained(own_ground) < DRAIN_SECONDS + 3
 
 
-async def test_target_changes_during_disconnects_leak_nothing(own_ground: Ground) -> None:
+async def test_target_changes_during_disconnects_leak_nothing(own_ground: PressureRig) -> None:
     async with own_ground.app(apps.switching("silent", b"", b"")) as app:
         session, own = await own_ground.entered(app)
         data = request("GET", "/", host=session.host, fields=[*HANDSHAKE, *own])

@@ -13,8 +13,8 @@ from tests.contract.rig import new_sid
 from tests.contract.upstream import friendly
 from tests.pressure import apps
 from tests.pressure.attack import HELD_BYTES, SLACK_BYTES, attacked
-from tests.pressure.browser import Browser, Gone
-from tests.pressure.ground import DEADLINE_SECONDS, SMALL_WINDOW, Ground
+from tests.pressure.browser import Browser, GatewayClosed
+from tests.pressure.ground import DEADLINE_SECONDS, SMALL_WINDOW, PressureRig
 
 FLOOD_BYTES = 4 << 20
 FLOOD_SECONDS = 0.6
@@ -24,13 +24,13 @@ LINGER_SECONDS = 3.5
 
 async def read_on(browser: Browser) -> None:
     """Read until the gateway ends the connection."""
-    with suppress(Gone):
+    with suppress(GatewayClosed):
         while True:
             await browser.more()
             browser.forget()
 
 
-async def flood(ground: Ground, data: bytes, *, reading: bool, browsers: int = 1) -> int:
+async def flood(ground: PressureRig, data: bytes, *, reading: bool, browsers: int = 1) -> int:
     """Send *data* again and again on some connections; return how many bytes the gateway took."""
 
     async def one() -> int:
@@ -61,7 +61,7 @@ REFUSED = {
 @pytest.mark.parametrize("reading", [True, False], ids=["read", "unread"])
 @pytest.mark.parametrize("what", REFUSED)
 async def test_consecutive_refusals_do_not_delay_others(
-    plain: Ground, what: str, reading: bool
+    plain: PressureRig, what: str, reading: bool
 ) -> None:
     session = await plain.rig.session()
     method, target, fields = REFUSED[what]
@@ -71,14 +71,16 @@ async def test_consecutive_refusals_do_not_delay_others(
 
 
 @pytest.mark.parametrize("reading", [True, False], ids=["read", "unread"])
-async def test_refusals_of_eight_clients_do_not_delay_others(ground: Ground, reading: bool) -> None:
+async def test_refusals_of_eight_clients_do_not_delay_others(
+    ground: PressureRig, reading: bool
+) -> None:
     host = ground.rig.host_of(f"{new_sid()}.{ground.rig.url.hostname}")
     data = request("GET", "/", host=host) * 100
     async with attacked(ground, most=8 * HELD_BYTES + SLACK_BYTES):
         await flood(ground, data, reading=reading, browsers=8)
 
 
-async def test_refused_uploads_cost_linear_time(plain: Ground) -> None:
+async def test_refused_uploads_cost_linear_time(plain: PressureRig) -> None:
     session = await plain.rig.session()
     head = request("PUT", "/", host=session.host, fields=[("Transfer-Encoding", "chunked")])
     async with attacked(plain):
@@ -88,7 +90,7 @@ async def test_refused_uploads_cost_linear_time(plain: Ground) -> None:
             await browser.flood(b"1\r\nx\r\n" * 4000, most=FLOOD_BYTES, seconds=1.0)
 
 
-async def test_responses_that_are_not_read_apply_backpressure(ground: Ground) -> None:
+async def test_responses_that_are_not_read_apply_backpressure(ground: PressureRig) -> None:
     async with (
         ground.app(apps.pipelined) as app,
         attacked(ground, most=2 * HELD_BYTES + SLACK_BYTES),
@@ -97,7 +99,7 @@ async def test_responses_that_are_not_read_apply_backpressure(ground: Ground) ->
         await flood(ground, request("GET", "/", host=session.host, fields=own) * 100, reading=False)
 
 
-async def test_requests_behind_an_unanswered_one_stay_in_the_kernel(ground: Ground) -> None:
+async def test_requests_behind_an_unanswered_one_stay_in_the_kernel(ground: PressureRig) -> None:
     async with ground.app(apps.web("silent")) as app:
         async with attacked(ground, most=2 * HELD_BYTES + SLACK_BYTES):
             session, own = await ground.entered(app)
@@ -118,7 +120,7 @@ PIECES = {
 
 @pytest.mark.parametrize("what", PIECES)
 async def test_an_upload_in_one_byte_chunks_does_not_delay_others(
-    ground: Ground, what: str
+    ground: PressureRig, what: str
 ) -> None:
     piece = PIECES[what]
     async with ground.app(apps.web("silent")) as app, attacked(ground):
@@ -131,7 +133,7 @@ async def test_an_upload_in_one_byte_chunks_does_not_delay_others(
 
 @pytest.mark.parametrize("what", PIECES)
 async def test_a_response_in_one_byte_chunks_does_not_delay_others(
-    ground: Ground, what: str
+    ground: PressureRig, what: str
 ) -> None:
     piece = PIECES[what] * (65536 // len(PIECES[what]))
     async with ground.app(apps.web("talks", apps.STREAM_HEAD, piece)) as app, attacked(ground):
@@ -144,7 +146,7 @@ async def test_a_response_in_one_byte_chunks_does_not_delay_others(
 
 
 async def test_the_rest_of_an_early_answered_upload_does_not_delay_others(
-    ground: Ground,
+    ground: PressureRig,
 ) -> None:
     async with ground.app(apps.web("silent", b"HTTP/1.1 200 OK\r\n\r\n")) as app, attacked(ground):
         session, own = await ground.entered(app)
@@ -155,13 +157,13 @@ async def test_the_rest_of_an_early_answered_upload_does_not_delay_others(
         await browser.flood(b"1\r\nx\r\n" * 10_000, most=FLOOD_BYTES, seconds=FLOOD_SECONDS)
 
 
-async def test_many_small_requests_do_not_delay_others(ground: Ground) -> None:
+async def test_many_small_requests_do_not_delay_others(ground: PressureRig) -> None:
     async with ground.app(friendly) as app, attacked(ground):
         session, own = await ground.entered(app)
         await flood(ground, request("GET", "/", host=session.host, fields=own) * 200, reading=True)
 
 
-async def test_endless_trailers_end_the_connection(plain: Ground) -> None:
+async def test_endless_trailers_end_the_connection(plain: PressureRig) -> None:
     async with plain.app(apps.web("silent")) as app, attacked(plain):
         session, own = await plain.entered(app)
         browser = await plain.browser()
@@ -176,7 +178,7 @@ async def test_endless_trailers_end_the_connection(plain: Ground) -> None:
 # Ends by FIN
 
 
-async def test_twenty_streams_and_twenty_polls_end_within_two_seconds(ground: Ground) -> None:
+async def test_twenty_streams_and_twenty_polls_end_within_two_seconds(ground: PressureRig) -> None:
     async with (
         ground.app(apps.web("silent", apps.FIRST_EVENT)) as stream,
         ground.app(apps.web("silent")) as poll,
@@ -196,7 +198,7 @@ async def test_twenty_streams_and_twenty_polls_end_within_two_seconds(ground: Gr
             assert await ground.freed(app.address, 2.7) is not None, ground.legs_of(app.address)
 
 
-async def test_a_complete_response_is_still_sent_after_a_fin(ground: Ground) -> None:
+async def test_a_complete_response_is_still_sent_after_a_fin(ground: PressureRig) -> None:
     """``printf … | nc``: request and FIN arrive together, and the complete response is flushed."""
     session = await ground.rig.session()
     browser = await ground.browser(window=SMALL_WINDOW)
@@ -209,7 +211,7 @@ async def test_a_complete_response_is_still_sent_after_a_fin(ground: Ground) -> 
     assert await ground.freed(browser.address, 2.7) is not None
 
 
-async def test_close_notify_without_fin_cancels_the_request(secure: Ground) -> None:
+async def test_close_notify_without_fin_cancels_the_request(secure: PressureRig) -> None:
     async with secure.app(apps.web("silent", apps.FIRST_EVENT)) as app:
         session, own = await secure.entered(app)
         browser = await secure.browser()
@@ -219,7 +221,7 @@ async def test_close_notify_without_fin_cancels_the_request(secure: Ground) -> N
         assert await secure.freed(app.address, 2.7) is not None
 
 
-async def test_a_deadline_restarts_with_progress(ground: Ground) -> None:
+async def test_a_deadline_restarts_with_progress(ground: PressureRig) -> None:
     """A reader that repeatedly pauses for less than the deadline has not stalled."""
     async with ground.app(apps.web("talks", apps.LARGE_HEAD)) as app:
         session, own = await ground.entered(app)

@@ -13,9 +13,9 @@ from tests.contract import frames
 from tests.contract.frames import BINARY, CLOSE, CONTINUATION, MASK, PING, PONG, TEXT, encode
 from tests.pressure import apps
 from tests.pressure.attack import HELD_BYTES, SLACK_BYTES, attacked
-from tests.pressure.browser import Browser, Gone
-from tests.pressure.ground import Ground
-from tests.pressure.kinds import CONNECT, DESKTOP, KINDS, Held, Scene, upgraded
+from tests.pressure.browser import Browser, GatewayClosed
+from tests.pressure.ground import PressureRig
+from tests.pressure.kinds import CONNECT, DESKTOP, KINDS, OpenConnection, Scene, upgraded
 from tests.pressure.test_attacks_requests import FLOOD_BYTES, FLOOD_SECONDS, read_on
 
 MESSAGE_BYTES = 1 << 20  # docs/limits.md: one message from a browser, where frames are ours
@@ -44,16 +44,16 @@ BEGUN = {"empty fragments": frame(b"x", fin=False)}
 @asynccontextmanager
 async def attacking(
     row: str, scene: Scene, *, most: int = 2 * HELD_BYTES + SLACK_BYTES
-) -> AsyncIterator[Held]:
+) -> AsyncIterator[OpenConnection]:
     """Provide a connection for an attack that no other session may notice."""
     async with KINDS[row].begin(scene) as held, attacked(scene.ground, most=most):
         yield held
 
 
-async def flood(held: Held, piece: bytes, *, reading: bool, first: bytes = b"") -> int:
+async def flood(held: OpenConnection, piece: bytes, *, reading: bool, first: bytes = b"") -> int:
     """Send *piece* again and again; return how many bytes the gateway took."""
     reads = asyncio.create_task(read_on(held.browser)) if reading else None
-    with suppress(Gone):
+    with suppress(GatewayClosed):
         await held.browser.send(first)
     many = piece * max(1, 65536 // len(piece))
     taken = await held.browser.flood(many, most=FLOOD_BYTES, seconds=FLOOD_SECONDS)
@@ -67,13 +67,13 @@ async def flood(held: Held, piece: bytes, *, reading: bool, first: bytes = b"") 
 @pytest.mark.parametrize("what", FROM_BROWSERS)
 @pytest.mark.parametrize("row", ["WebSocket", "terminal", "desktop"])
 async def test_empty_frames_do_not_delay_others(
-    plain: Ground, row: str, what: str, reading: bool
+    plain: PressureRig, row: str, what: str, reading: bool
 ) -> None:
     async with attacking(row, Scene(plain, "silent")) as held:
         await flood(held, FROM_BROWSERS[what], reading=reading, first=BEGUN.get(what, b""))
 
 
-async def test_empty_frames_over_tls_do_not_delay_others(secure: Ground) -> None:
+async def test_empty_frames_over_tls_do_not_delay_others(secure: PressureRig) -> None:
     for row in ("WebSocket", "terminal", "desktop"):
         async with attacking(row, Scene(secure, "silent")) as held:
             await flood(held, EMPTY, reading=True)
@@ -82,7 +82,7 @@ async def test_empty_frames_over_tls_do_not_delay_others(secure: Ground) -> None
 @pytest.mark.parametrize("row", ["terminal", "desktop"])
 @pytest.mark.parametrize("mode", ["control", "view"])
 async def test_pings_with_unread_pongs_use_bounded_memory(
-    ground: Ground, row: str, mode: str
+    ground: PressureRig, row: str, mode: str
 ) -> None:
     """Runs longer than the rest: pongs must neither pile up nor arrive all at once later."""
     async with attacking(row, Scene(ground, "silent", claims={"mode": mode})) as held:
@@ -104,7 +104,7 @@ FIRST = {"empty fragments": encode(BINARY, b"x", fin=False)}
 @pytest.mark.parametrize("what", FROM_APPS)
 @pytest.mark.parametrize("row", ["WebSocket", "terminal"])
 async def test_empty_frames_of_apps_do_not_delay_others(
-    plain: Ground, row: str, what: str, reading: bool
+    plain: PressureRig, row: str, what: str, reading: bool
 ) -> None:
     said = FROM_APPS[what] * (65536 // len(FROM_APPS[what]))
     scene = Scene(plain, "talks", first=FIRST.get(what, b""), piece=said)
@@ -117,7 +117,7 @@ async def test_empty_frames_of_apps_do_not_delay_others(
             await asyncio.sleep(FLOOD_SECONDS)
 
 
-async def test_a_desktop_sending_single_bytes_does_not_delay_others(ground: Ground) -> None:
+async def test_a_desktop_sending_single_bytes_does_not_delay_others(ground: PressureRig) -> None:
     async with attacking("desktop", Scene(ground, "talks", piece=b"x" * 64)) as held:
         with suppress(TimeoutError):
             async with asyncio.timeout(FLOOD_SECONDS):
@@ -138,7 +138,7 @@ RFB = {
 @pytest.mark.parametrize("mode", ["control", "view"])
 @pytest.mark.parametrize("what", RFB)
 async def test_small_messages_of_a_desktop_do_not_delay_others(
-    plain: Ground, what: str, mode: str
+    plain: PressureRig, what: str, mode: str
 ) -> None:
     async with attacking("desktop", Scene(plain, "silent", claims={"mode": mode})) as held:
         await flood(held, frame(RFB[what] * (60_000 // len(RFB[what]))), reading=True)
@@ -146,7 +146,7 @@ async def test_small_messages_of_a_desktop_do_not_delay_others(
 
 @pytest.mark.parametrize("size", [1, 3, 4, 7])
 async def test_desktop_messages_in_frames_of_any_size_do_not_delay_others(
-    plain: Ground, size: int
+    plain: PressureRig, size: int
 ) -> None:
     data = (SET_NO_ENCODINGS + UPDATE_REQUEST) * 500
     cut = b"".join(frame(data[at : at + size]) for at in range(0, len(data), size))
@@ -163,14 +163,14 @@ ENDLESS = {
 
 @pytest.mark.parametrize("mode", ["control", "view"])
 @pytest.mark.parametrize("what", ENDLESS)
-async def test_an_endless_message_is_not_buffered(plain: Ground, what: str, mode: str) -> None:
+async def test_an_endless_message_is_not_buffered(plain: PressureRig, what: str, mode: str) -> None:
     async with attacking("desktop", Scene(plain, "silent", claims={"mode": mode})) as held:
-        with suppress(Gone):
+        with suppress(GatewayClosed):
             await held.browser.send(frame(ENDLESS[what]))
         await held.browser.flood(frame(bytes(65000)), most=64 << 20, seconds=FLOOD_SECONDS)
 
 
-async def test_a_desktop_handshake_byte_by_byte_succeeds(plain: Ground) -> None:
+async def test_a_desktop_handshake_byte_by_byte_succeeds(plain: PressureRig) -> None:
     """Bytes ahead of the server's turn wait, and are bounded."""
     async with plain.app(apps.web("silent")) as app:
         target = {"scheme": "tcp"}
@@ -187,7 +187,7 @@ async def test_a_desktop_handshake_byte_by_byte_succeeds(plain: Ground) -> None:
 
 
 @pytest.mark.parametrize("row", ["terminal", "desktop"])
-async def test_an_unfinished_message_uses_bounded_memory(plain: Ground, row: str) -> None:
+async def test_an_unfinished_message_uses_bounded_memory(plain: PressureRig, row: str) -> None:
     count = 8
     more = frame(b"x" * 65000, CONTINUATION, fin=False)
     begun = frame(b"x" * 65000, fin=False) + more * 14
@@ -199,7 +199,7 @@ async def test_an_unfinished_message_uses_bounded_memory(plain: Ground, row: str
 
 
 @pytest.mark.parametrize("row", ["terminal", "desktop"])
-async def test_a_message_over_its_limit_is_refused(plain: Ground, row: str) -> None:
+async def test_a_message_over_its_limit_is_refused(plain: PressureRig, row: str) -> None:
     async with KINDS[row].begin(Scene(plain, "silent")) as held:
         head = bytes([0x82, 0xFF]) + (1 << 40).to_bytes(8, "big") + MASK
         await held.browser.send(head)
@@ -217,7 +217,7 @@ async def test_a_message_over_its_limit_is_refused(plain: Ground, row: str) -> N
     ],
     ids=["fragmented ping", "long ping", "no begin", "opcode 3", "no mask"],
 )
-async def test_malformed_frames_end_a_terminal(plain: Ground, data: bytes, code: int) -> None:
+async def test_malformed_frames_end_a_terminal(plain: PressureRig, data: bytes, code: int) -> None:
     async with KINDS["terminal"].begin(Scene(plain, "silent")) as held:
         await held.browser.send(data)
         assert await close_code(held.browser) == code
@@ -233,17 +233,17 @@ async def close_code(browser: Browser) -> int | None:
 
 
 @pytest.mark.parametrize("row", ["WebSocket", "terminal", "desktop"])
-async def test_frames_after_a_close_are_discarded_cheaply(plain: Ground, row: str) -> None:
+async def test_frames_after_a_close_are_discarded_cheaply(plain: PressureRig, row: str) -> None:
     async with KINDS[row].begin(Scene(plain, "silent")) as held, attacked(plain):
         await flood(held, EMPTY, reading=False, first=frames.close(1000, mask=MASK))
 
 
-async def test_consecutive_resizes_do_not_delay_others(plain: Ground) -> None:
+async def test_consecutive_resizes_do_not_delay_others(plain: PressureRig) -> None:
     async with KINDS["terminal"].begin(Scene(plain, "silent")) as held, attacked(plain):
         await flood(held, frame(RESIZE, TEXT), reading=True)
 
 
-async def test_endless_text_for_a_terminal_is_refused(plain: Ground) -> None:
+async def test_endless_text_for_a_terminal_is_refused(plain: PressureRig) -> None:
     async with attacking(
         "terminal", Scene(plain, "silent"), most=MESSAGE_BYTES + HELD_BYTES + SLACK_BYTES
     ) as held:
@@ -251,7 +251,7 @@ async def test_endless_text_for_a_terminal_is_refused(plain: Ground) -> None:
 
 
 @pytest.mark.parametrize("row", ["WebSocket", "terminal", "desktop"])
-async def test_frames_byte_by_byte_arrive_whole(ground: Ground, row: str) -> None:
+async def test_frames_byte_by_byte_arrive_whole(ground: PressureRig, row: str) -> None:
     async with KINDS[row].begin(Scene(ground, "silent")) as held:
         assert held.app is not None
         there = held.app.connections[0]

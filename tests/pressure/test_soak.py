@@ -17,8 +17,8 @@ import pytest
 from tests.pressure.attack import nothing_stays
 from tests.pressure.attackers import ATTACKERS, attack_on
 from tests.pressure.conftest import WIRES
-from tests.pressure.ground import Ground, Others, running_ground
-from tests.pressure.honest import WORKS, Seen
+from tests.pressure.ground import HonestProcess, PressureRig, running_ground
+from tests.pressure.honest import WORKS, HonestResults
 
 SECONDS = float(os.environ.get("FUMAROLE_PRESSURE_SECONDS", "600"))
 SESSIONS = int(os.environ.get("FUMAROLE_PRESSURE_SESSIONS", "200"))
@@ -42,13 +42,13 @@ def note(name: str, **figures: object) -> None:
             log.write(line + "\n")
 
 
-def in_ms(seen: Seen) -> dict[str, object]:
+def in_ms(seen: HonestResults) -> dict[str, object]:
     """Return the text of *seen*, with times in milliseconds."""
     times = {name: round(1000 * getattr(seen, name), 1) for name in ("p50", "p95", "slowest")}
     return {"trips": seen.trips, "wrong": len(seen.wrong)} | times
 
 
-async def attacked_by_all(ground: Ground, seconds: float) -> None:
+async def attacked_by_all(ground: PressureRig, seconds: float) -> None:
     """Run all attackers; their sessions end after a while, as other sessions do.
 
     Otherwise the routes of thousands of sessions would count as memory that the attack has left.
@@ -71,7 +71,7 @@ async def attacked_by_all(ground: Ground, seconds: float) -> None:
         await bus.remove(sid)
 
 
-async def all_are_served(others: Others) -> None:
+async def all_are_served(others: HonestProcess) -> None:
     """Wait until the honest sessions have made about one round trip each."""
     trips = 0
     async with asyncio.timeout(SETTLE_SECONDS):
@@ -80,7 +80,7 @@ async def all_are_served(others: Others) -> None:
             await asyncio.sleep(0.5)
 
 
-async def settled_memory(ground: Ground, most: float) -> int:
+async def settled_memory(ground: PressureRig, most: float) -> int:
     """Return the memory once it is back to *most*, or once it is clear that it stays higher."""
     deadline = time.monotonic() + MEMORY_SECONDS
     while (found := ground.rss()) > most and time.monotonic() < deadline:

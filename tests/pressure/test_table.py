@@ -26,18 +26,18 @@ import pytest
 
 from tests.contract.messages import request
 from tests.pressure.apps import Mode
-from tests.pressure.browser import Gone
+from tests.pressure.browser import GatewayClosed
 from tests.pressure.cable import Cable
-from tests.pressure.conftest import WIRES, Grounds
+from tests.pressure.conftest import WIRES, PressureRigs
 from tests.pressure.ground import (
     DEADLINE_SECONDS,
     KEEPALIVE_TIMER,
     SMALL_WINDOW,
     Address,
-    Ground,
+    PressureRig,
 )
-from tests.pressure.honest import Seen
-from tests.pressure.kinds import KINDS, Held, Scene
+from tests.pressure.honest import HonestResults
+from tests.pressure.kinds import KINDS, OpenConnection, Scene
 
 TABLE = """
                  | FIN | RST | reads nothing | trickles | app reads nothing | hidden FIN | app lost
@@ -101,42 +101,42 @@ BATCH_OF = {column: batch for batch, columns in BATCHES.items() for column in co
 _stalled_for = itertools.cycle((0.0, 1.0))
 
 
-async def leaves(held: Held) -> None:
+async def leaves(held: OpenConnection) -> None:
     """Send FIN, and nothing after it: at once, or when a download has filled all buffers."""
     await asyncio.sleep(next(_stalled_for))
     held.browser.fin()
 
 
-async def resets(held: Held) -> None:
+async def resets(held: OpenConnection) -> None:
     """Send RST."""
     held.browser.reset()
 
 
-async def asks_on(held: Held) -> None:
+async def asks_on(held: OpenConnection) -> None:
     """Read nothing, and send more requests, or more of what the app has answered already."""
     if held.more:
         await held.browser.flood(held.more, most=UNREAD_FLOOD, seconds=WITHIN["stall"])
 
 
-async def fills(held: Held) -> None:
+async def fills(held: OpenConnection) -> None:
     """Send until the gateway takes no more; nothing if there is nothing to send."""
     if held.more:
         await held.browser.flood(held.more, most=STALLED_FLOOD, seconds=WITHIN["stall"])
 
 
-async def fills_and_leaves(held: Held) -> None:
+async def fills_and_leaves(held: OpenConnection) -> None:
     """Send until the gateway takes no more, then FIN: it waits behind the unsent bytes."""
     await held.browser.flood(held.more, most=STALLED_FLOOD, seconds=1.0)
     held.browser.fin()
 
 
-async def dribbles(held: Held) -> None:
+async def dribbles(held: OpenConnection) -> None:
     """Send the rest byte by byte."""
-    with suppress(Gone, TimeoutError):
+    with suppress(GatewayClosed, TimeoutError):
         await held.browser.dribble(b"x" * 10_000, 0.05)
 
 
-ACTS: dict[str, tuple[Mode, Callable[[Held], Coroutine[None, None, None]], int]] = {
+ACTS: dict[str, tuple[Mode, Callable[[OpenConnection], Coroutine[None, None, None]], int]] = {
     "FIN": ("silent", leaves, 2),
     "RST": ("silent", resets, 2),
     "reads nothing": ("talks", asks_on, COPIES),
@@ -155,7 +155,7 @@ STALLING = ("download", "chunked download", "public link", "WebSocket", "termina
 class Place:
     """A cell of the table, on a ground; a cable is cut once every play is under way."""
 
-    ground: Ground
+    ground: PressureRig
     row: str
     column: str
     ready: asyncio.Barrier | None = None
@@ -217,7 +217,7 @@ class Place:
             return f"the browser's stays, {within} s later: {self.ground.legs_of(browser)}"
         return ""
 
-    async def answered(self, held: Held) -> str:
+    async def answered(self, held: OpenConnection) -> str:
         """Return a failure unless the browser got the 504 for a silent app."""
         status = await held.browser.status()
         return "" if status == 504 else f"the browser got {status}"
@@ -240,11 +240,11 @@ class Place:
             assert held.app is not None
             try:
                 await held.browser.read_at(SLOW_READER, 2 * DEADLINE_SECONDS, pauses)
-            except Gone as error:
+            except GatewayClosed as error:
                 return f"a slow reader was cut off: {error}"
             return "" if self.ground.legs_of(held.app.address) else "a slow reader's app is gone"
 
-    async def probed(self, held: Held) -> str:
+    async def probed(self, held: OpenConnection) -> str:
         """Return a failure if keep-alive does not probe both idle sides."""
         assert held.app is not None
         await asyncio.sleep(1.0)
@@ -269,17 +269,17 @@ class Place:
 
 
 @dataclass
-class Played:
+class PlayResult:
     """The result of plays: the failures by row and column, and the cost to other sessions."""
 
     failures: dict[tuple[str, str], set[str]] = field(default_factory=dict)
     growth: int = 0
     waited: float = 0.0
     plays: int = 0
-    others: Seen = field(default_factory=Seen)
+    others: HonestResults = field(default_factory=HonestResults)
 
 
-async def play(ground: Ground, cells: list[Cell]) -> Played:
+async def play(ground: PressureRig, cells: list[Cell]) -> PlayResult:
     """Play *cells* at once, as often as their columns say."""
     cable = ground.place if isinstance(ground.place, Cable) else None
     all_cells = [cell for cell in cells for _ in range(ACTS[cell[1]][2])]
@@ -296,7 +296,7 @@ async def play(ground: Ground, cells: list[Cell]) -> Played:
             await cable.cut()
         results = await asyncio.gather(*tasks)
     ground.close()
-    played = Played(growth=memory.growth, plays=len(places), others=await others.seen())
+    played = PlayResult(growth=memory.growth, plays=len(places), others=await others.seen())
     played.waited = ground.waited() - waited
     for place, result in zip(places, results, strict=True):
         if result:
@@ -307,16 +307,16 @@ async def play(ground: Ground, cells: list[Cell]) -> Played:
 class Table:
     """The table, played; a batch is played once on each wire, with the selected cells."""
 
-    def __init__(self, grounds: Grounds, items: Sequence[pytest.Item]) -> None:
+    def __init__(self, grounds: PressureRigs, items: Sequence[pytest.Item]) -> None:
         self._grounds = grounds
         self._selected = {
             (params["wire"], params["row"], params["column"])
             for params in (item.callspec.params for item in items if hasattr(item, "callspec"))
             if "column" in params
         }
-        self._played: dict[Cell, Played] = {}
+        self._played: dict[Cell, PlayResult] = {}
 
-    async def batch(self, wire: str, batch: str) -> Played:
+    async def batch(self, wire: str, batch: str) -> PlayResult:
         """Return the result of *batch*."""
         if (wire, batch) not in self._played:
             cells = [cell for cell in CELLS if BATCH_OF[cell[1]] == batch]
@@ -328,7 +328,7 @@ class Table:
 
 
 @pytest.fixture(scope="package")
-def table(grounds: Grounds, request: pytest.FixtureRequest) -> Table:
+def table(grounds: PressureRigs, request: pytest.FixtureRequest) -> Table:
     """Provide the results of the table so far."""
     return Table(grounds, request.session.items)
 

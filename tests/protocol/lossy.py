@@ -41,7 +41,7 @@ class LossyProxy:
         while what not in self._kept:
             await asyncio.sleep(0.01)
 
-    def let_go(self) -> None:
+    def forward_held(self) -> None:
         """Forward the held requests."""
         self._passing.set()
 

@@ -46,7 +46,7 @@ http.server.ThreadingHTTPServer(("", 8000), Who).serve_forever()
 
 
 @dataclass
-class Visit:
+class VisitedSession:
     """A session that a visitor requests all the time, and whether it should be served."""
 
     sid: str
@@ -78,24 +78,24 @@ class Site:
         self.controller = controllers[0]
         """The one that is called."""
         self.gateways = gateways
-        self.visits: list[Visit] = []
+        self.visits: list[VisitedSession] = []
         self.findings = Findings()
         self.stopped: set[GatewayProcess] = set()
 
     # What visitors do
 
-    async def enter(self, job: str) -> Visit:
+    async def enter(self, job: str) -> VisitedSession:
         """Open a session of *job* at one gateway; its users visit both gateways."""
         sid = await self.controller.open(job, kind="web", port=8000)
         await self._until_ready(sid)
         answer = await eventually(lambda: self._opened(sid, job), what=f"{sid} cannot be opened")
-        visit = Visit(sid, job, answer.headers["set-cookie"].partition(";")[0])
+        visit = VisitedSession(sid, job, answer.headers["set-cookie"].partition(";")[0])
         # A running job may not listen yet.
         await eventually(lambda: self._answers(visit), what=f"{job} does not answer")
         self.visits.append(visit)
         return visit
 
-    async def _answers(self, visit: Visit) -> bool:
+    async def _answers(self, visit: VisitedSession) -> bool:
         return await self.status(self.gateways[0], visit) == 200
 
     async def _opened(self, sid: str, job: str) -> Answer | None:
@@ -133,12 +133,12 @@ class Site:
         tries = [self._post(one, sid, token, jti) for one in self.gateways for _ in range(2)]
         await asyncio.gather(*tries, return_exceptions=True)
 
-    async def leave(self, visit: Visit) -> None:
+    async def leave(self, visit: VisitedSession) -> None:
         """End the session."""
         visit.good = False
         await self.controller.call("DELETE", f"/v1/sessions/{visit.sid}")
 
-    async def shut_out(self, visit: Visit) -> None:
+    async def shut_out(self, visit: VisitedSession) -> None:
         """Revoke all users' grants."""
         visit.good = False
         await self.controller.call("POST", f"/v1/sessions/{visit.sid}/revoke", {})
@@ -160,14 +160,14 @@ class Site:
                 self._note(visit, answer, good=good and visit.good)
             await asyncio.sleep(LOOK_SECONDS)
 
-    def _note(self, visit: Visit, answer: Answer, *, good: bool) -> None:
+    def _note(self, visit: VisitedSession, answer: Answer, *, good: bool) -> None:
         self.findings.answers += 1
         if answer.status == 200 and answer.text != visit.job:
             self.findings.wrong.append(f"{visit.sid}: {answer.text}")
         if good and answer.status != 200:
             self.findings.refused.append(f"{visit.sid}: {answer.status} {answer.text[:200]}")
 
-    async def status(self, gateway: GatewayProcess, visit: Visit) -> int:
+    async def status(self, gateway: GatewayProcess, visit: VisitedSession) -> int:
         """Return the current status for the visit."""
         return (await gateway.ask(visit.sid, "GET", "/", {"Cookie": visit.cookie})).status
 

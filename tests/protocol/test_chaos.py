@@ -24,7 +24,7 @@ from shared.events import decode_event
 from tests.controller.postgres import running_postgres
 from tests.controller.running import Controller, eventually
 from tests.protocol.lossy import LossyProxy
-from tests.protocol.site import JOBS, Findings, Site, Visit, site
+from tests.protocol.site import JOBS, Findings, Site, VisitedSession, site
 from tests.redis_nodes import Node, free_ports, running, sentinel_site
 
 TABLE = Path(__file__).parents[2] / "docs" / "chaos.md"
@@ -68,7 +68,7 @@ class Scene:
                 return one
         return None
 
-    async def churn(self, changes: int) -> list[Visit]:
+    async def churn(self, changes: int) -> list[VisitedSession]:
         """Open, end and revoke sessions; return the sessions that were withdrawn."""
         withdrawn = []
         for number in range(changes):
@@ -221,7 +221,7 @@ async def old_leader_goes_on(scene: Scene) -> float:
     try:
         await eventually(new.leads, seconds=60, what="nobody took over")
         await changing
-        proxy.let_go()
+        proxy.forward_held()
         await asyncio.sleep(0.1)
     finally:
         os.kill(old.pid, signal.SIGCONT)

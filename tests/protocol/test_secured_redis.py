@@ -58,7 +58,7 @@ async def refusal(url: str) -> str:
         await client.aclose()
 
 
-async def until_told(gateway: GatewayProcess, why: str) -> None:
+async def until_reported(gateway: GatewayProcess, why: str) -> None:
     """Wait until the follower is not ready and reports *why*."""
 
     async def told() -> bool:
@@ -68,7 +68,7 @@ async def until_told(gateway: GatewayProcess, why: str) -> None:
     await eventually(told, what=f"it does not say: {why}")
 
 
-async def until_publisher_told(world: World, why: str) -> None:
+async def until_publisher_reports(world: World, why: str) -> None:
     """Wait until the publisher is not ready and reports *why*."""
 
     async def told() -> bool:
@@ -100,12 +100,12 @@ async def go_on_through_a_failover(secured: Secured, folder: Path, store: Store)
     async with publishing(store, client, Clock(time.time())) as world:
         try:
             await gateway.start(ready=False)
-            await until_told(gateway, UNTRUSTED)
-            await until_publisher_told(world, UNTRUSTED)
+            await until_reported(gateway, UNTRUSTED)
+            await until_publisher_reports(world, UNTRUSTED)
             await secured.set_password("gateway", "of-before")
             # Authorities are read with each connection.
             trusted.file.write_bytes(secured.authority.file.read_bytes())
-            await until_told(gateway, WRONG_PASSWORD)
+            await until_reported(gateway, WRONG_PASSWORD)
             await secured.set_password("gateway", secured.passwords["gateway"])
             await until_equal(gateway, world)
             sids = [await world.open(endpoint="lab")]

@@ -38,7 +38,7 @@ _LABEL: Final = re.compile(r'(\w+)="')
 Json = dict[str, Any]
 
 
-class Asked(Mapping[str, str]):
+class RecordingEnvironment(Mapping[str, str]):
     """An empty environment that records the requested names."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ def settings_of_today() -> dict[str, list[str]]:
         ("controller", read_controller_settings),
         ("gateway", read_gateway_settings),
     ):
-        asked = Asked()
+        asked = RecordingEnvironment()
         read(Environment(asked))
         found[process] = sorted(asked.names)
     return found

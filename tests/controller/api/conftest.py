@@ -74,7 +74,7 @@ class Api:
     operations: Sequence[Operation]
     described: Described
     streams: EventStreams
-    woken: list[str] = field(default_factory=list)
+    enqueued: list[str] = field(default_factory=list)
 
 
 def service_token(**claims: Any) -> str:
@@ -163,7 +163,7 @@ async def api(
     pipeline = Pipeline(
         make_plugins([*PLUGINS, *others], context), instance="test", namespace="jobs"
     )
-    store, woken = Store(new_sqlite(tmp_path)), list[str]()
+    store, enqueued = Store(new_sqlite(tmp_path)), list[str]()
     await store.open()
     async with store.write() as transaction:
         await ensure_position(transaction, new_identity="test")
@@ -175,14 +175,14 @@ async def api(
         defaults=jobs,
         clock=time.time,
         random=os.urandom,
-        enqueue=woken.append,
+        enqueue=enqueued.append,
         dry_run=dry_run,
     )
     commands = JobCommands(
         store,
         clock=time.time,
         random=os.urandom,
-        enqueue=woken.append,
+        enqueue=enqueued.append,
         catalogue=jobs.pods.catalogue,
     )
     sessions = SessionService(
@@ -192,7 +192,7 @@ async def api(
         random=os.urandom,
         states_of=_starting,
         until_published=_at_once,
-        enqueue=woken.append,
+        enqueue=enqueued.append,
         tell=_tell,
     )
     (tmp_path / "jwks.json").write_bytes(key_set_of(SIGNER))
@@ -205,8 +205,8 @@ async def api(
             store,
             plans=ToolPlans(pipeline, jobs, try_out=dry_run.problems_of),
             clock=time.time,
-            enqueue=woken.append,
-            routes=woken.append,
+            enqueue=enqueued.append,
+            routes=enqueued.append,
         ),
         sessions=sessions,
         kube=kube,
@@ -247,7 +247,7 @@ async def api(
         operations=operations,
         described=described,
         streams=parts.streams,
-        woken=woken,
+        enqueued=enqueued,
     )
     await client.close()
     await store.close()

@@ -15,7 +15,7 @@ from tests.controller.api.resources.test_jobs import make_job, submit
 from tests.shared.samples import ISSUER
 
 
-class Kept(logging.Handler):
+class RecordingHandler(logging.Handler):
     """Keeps the log records that it receives."""
 
     def __init__(self) -> None:
@@ -31,8 +31,8 @@ class Kept(logging.Handler):
 
 
 @pytest.fixture
-def kept() -> Iterator[Kept]:
-    handler, logger = Kept(), logging.getLogger(LOGGER)
+def kept() -> Iterator[RecordingHandler]:
+    handler, logger = RecordingHandler(), logging.getLogger(LOGGER)
     level = logger.level
     logger.addHandler(handler)
     logger.setLevel(logging.INFO)
@@ -42,7 +42,7 @@ def kept() -> Iterator[Kept]:
 
 
 async def test_creations_changes_and_ends_are_audited_with_their_caller(
-    api: Api, kept: Kept
+    api: Api, kept: RecordingHandler
 ) -> None:
     await submit(api, make_job("j1"), make_job("j2", time_allocation_seconds=60))
     await submit(api, make_job("j1"))  # a repeated request changes nothing
@@ -72,7 +72,7 @@ async def test_creations_changes_and_ends_are_audited_with_their_caller(
 
 
 async def test_a_caller_without_valid_token_is_audited_without_subject(
-    api: Api, kept: Kept
+    api: Api, kept: RecordingHandler
 ) -> None:
     forged = service_token(sub="root") + "x"
     for value in ("", "Basic cm9vdDpwdw==", f"Bearer {forged}"):
@@ -86,7 +86,9 @@ async def test_a_caller_without_valid_token_is_audited_without_subject(
     assert not [part for part in (*forged.split(".")[1:], "secret", "cm9vdDpwdw") if part in text]
 
 
-async def test_a_refused_change_is_audited_and_a_refused_read_is_not(api: Api, kept: Kept) -> None:
+async def test_a_refused_change_is_audited_and_a_refused_read_is_not(
+    api: Api, kept: RecordingHandler
+) -> None:
     assert (await api.client.get("/v1/jobs/nobody")).status == 404
     assert (await api.client.delete("/v1/jobs/nobody")).status == 404
     (one,) = kept.lines
@@ -94,7 +96,9 @@ async def test_a_refused_change_is_audited_and_a_refused_read_is_not(api: Api, k
     assert one["subject"]
 
 
-async def test_a_flood_of_refusals_writes_twenty_records_and_a_count(api: Api, kept: Kept) -> None:
+async def test_a_flood_of_refusals_writes_twenty_records_and_a_count(
+    api: Api, kept: RecordingHandler
+) -> None:
     for _ in range(50):
         answer = await api.client.get("/v1/jobs", headers={"Authorization": "Bearer x"})
         assert answer.status == 401

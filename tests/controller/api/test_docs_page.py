@@ -23,16 +23,16 @@ PATIENCE_MS = 60_000
 
 
 @pytest.fixture
-async def stranger(api: Api) -> AsyncIterator[aiohttp.ClientSession]:
+async def unauthenticated(api: Api) -> AsyncIterator[aiohttp.ClientSession]:
     """An HTTP client without a token."""
     async with aiohttp.ClientSession(api.client.make_url("/")) as session:
         yield session
 
 
 async def test_the_openapi_document_needs_no_token(
-    api: Api, stranger: aiohttp.ClientSession
+    api: Api, unauthenticated: aiohttp.ClientSession
 ) -> None:
-    async with stranger.get("/docs/openapi.json") as answer:
+    async with unauthenticated.get("/docs/openapi.json") as answer:
         assert answer.status == 200
         assert await answer.json() == api.described.document
     assert {route.path for route in DocsPage(bytes).routes()} == PUBLIC
@@ -52,9 +52,9 @@ async def test_the_openapi_document_needs_no_token(
     ],
 )
 async def test_every_other_path_needs_a_token(
-    stranger: aiohttp.ClientSession, method: str, path: str, status: int
+    unauthenticated: aiohttp.ClientSession, method: str, path: str, status: int
 ) -> None:
-    async with stranger.request(method, path) as answer:
+    async with unauthenticated.request(method, path) as answer:
         assert answer.status == status
 
 
@@ -95,9 +95,9 @@ async def test_an_unbuilt_page_explains_how_to_build_it(
 
 @pytest.mark.needs("node")
 async def test_the_page_references_immutable_assets(
-    stranger: aiohttp.ClientSession,
+    unauthenticated: aiohttp.ClientSession,
 ) -> None:
-    async with stranger.get("/docs") as answer:
+    async with unauthenticated.get("/docs") as answer:
         page = await answer.text()
         policy = answer.headers["Content-Security-Policy"]
         assert (answer.status, answer.headers["X-Content-Type-Options"]) == (200, "nosniff")
@@ -106,7 +106,7 @@ async def test_the_page_references_immutable_assets(
     named = re.findall(r'(?:src|href)="(/docs/[^"]+\.(?:js|css))"', page)
     assert len(named) == 3
     for path in named:
-        async with stranger.get(path) as answer:
+        async with unauthenticated.get(path) as answer:
             assert answer.status == 200
             assert answer.content_type == (
                 "text/css" if path.endswith("css") else "text/javascript"

@@ -98,7 +98,7 @@ async def test_an_unreadable_body_is_refused(api: Api, data: bytes, kind: str, s
     body = await answer.json()
     assert body["code"]
     assert body["message"]
-    assert api.woken == []
+    assert api.enqueued == []
 
 
 async def test_a_body_of_unknown_length_is_bounded_too(api: Api) -> None:

@@ -36,7 +36,7 @@ async def test_a_batch_of_500_jobs_reports_its_3_invalid_ones(api: Api, script: 
     assert status == 422
     wrong = {one["path"].partition(".")[0] for one in said["details"]["problems"]}
     assert wrong == {f"items[{number}]" for number in WRONG}
-    assert api.woken == []
+    assert api.enqueued == []
     for result in ("created", "unchanged"):
         status, said = await post(api, jobs, "best_effort")
         assert status == 200
@@ -44,7 +44,7 @@ async def test_a_batch_of_500_jobs_reports_its_3_invalid_ones(api: Api, script: 
         assert (results.count(result), results.count("rejected")) == (497, 3)
         reasons = [one.get("problems") for one in said["items"] if one["result"] == "rejected"]
         assert all(reasons)
-    assert len(api.woken) == len(set(api.woken)) == 497
+    assert len(api.enqueued) == len(set(api.enqueued)) == 497
 
 
 @pytest.mark.parametrize("version", VERSIONS)

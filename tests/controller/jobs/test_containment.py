@@ -112,7 +112,7 @@ async def test_a_job_that_cannot_be_deleted_does_not_block_others(
         await retention.tidy()
 
 
-class Looks:
+class RecordingObserver:
     """An observer and adoption that find nothing and record the requested jobs."""
 
     def __init__(self) -> None:
@@ -134,12 +134,12 @@ class Looks:
         return ["there"]
 
     @property
-    def jobs(self) -> Looks:
+    def jobs(self) -> RecordingObserver:
         return self
 
 
 @pytest.fixture
-async def looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Looks]:
+async def looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[RecordingObserver]:
     monkeypatch.setattr(module, "RESYNC_SECONDS", 0.05)
     monkeypatch.setattr(module, "POLL_SECONDS", 0.05)
 
@@ -147,7 +147,7 @@ async def looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
         if job_id == "bad":
             raise ZeroDivisionError
 
-    faked: Any = Looks()
+    faked: Any = RecordingObserver()
     queue = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.5)
     reconciler = Reconciler(
         store=store, informer=faked, observer=faked, actions=faked, adoption=faked, queue=queue,
@@ -160,7 +160,7 @@ async def looks(store: Store, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[
     await asyncio.wait([running])
 
 
-async def seen(looks: Looks, *job_ids: str) -> None:
+async def seen(looks: RecordingObserver, *job_ids: str) -> None:
     """Wait until each of the jobs has been observed from now on."""
     looks.ids.clear()
 
@@ -170,7 +170,9 @@ async def seen(looks: Looks, *job_ids: str) -> None:
     await eventually(all_of_them, seconds=60, what="they are not looked at")
 
 
-async def test_updates_of_one_job_do_not_block_others(store: Store, looks: Looks) -> None:
+async def test_updates_of_one_job_do_not_block_others(
+    store: Store, looks: RecordingObserver
+) -> None:
     async with store.write() as transaction:
         for job_id in ("bad", "good"):
             await insert_job(transaction, make_record(id=job_id), labels={})
@@ -182,7 +184,7 @@ async def test_updates_of_one_job_do_not_block_others(store: Store, looks: Looks
 
 @pytest.mark.parametrize("broken", ["settled_jobs", "unfinished_jobs", "changed_jobs"])
 async def test_an_unreadable_row_does_not_stop_the_leader(
-    store: Store, looks: Looks, monkeypatch: pytest.MonkeyPatch, broken: str
+    store: Store, looks: RecordingObserver, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     await seen(looks, "there")
     failed: list[int] = []

@@ -12,7 +12,7 @@ from typing import Any
 from tests.controller.webhooks.receiving import SECRET, Request, Server, response
 
 
-class Choosy(Server):
+class SelectiveReceiver(Server):
     """Refuses some messages, and closes the connection after it has received others."""
 
     def __init__(self, chance: random.Random) -> None:

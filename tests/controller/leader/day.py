@@ -252,7 +252,7 @@ class Pod:
         return (self.ended_at or 0.0) - (self.started_at or 0.0)
 
 
-class Witness:
+class StateRecorder:
     """Records the last state of pods and VolcanoJobs.
 
     Args:

@@ -24,12 +24,12 @@ import aiohttp
 import pytest
 
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.leader.choosy import Choosy
+from tests.controller.leader.choosy import SelectiveReceiver
 from tests.controller.leader.day import (
     FINAL,
     Orchestrator,
     Pod,
-    Witness,
+    StateRecorder,
     kind_of,
     make_job,
     request,
@@ -65,7 +65,7 @@ async def test_under_changing_leaders_history_updates_and_ledger_match_the_clust
     chance = random.Random(jobs)
     url = postgres.new_database()
     async with AsyncExitStack() as stack:
-        receiver = Choosy(random.Random(seconds))
+        receiver = SelectiveReceiver(random.Random(seconds))
         await stack.enter_async_context(receiver.listening())
         cluster = await stack.enter_async_context(EmbeddedCluster())
         controllers = [
@@ -79,7 +79,7 @@ async def test_under_changing_leaders_history_updates_and_ledger_match_the_clust
         ]  # fmt: skip
         for one in controllers:
             await stack.enter_async_context(running(one))
-        witness = Witness(cluster.kubeconfig("admin"), INSTANCE, lambda job: day.moved(job))
+        witness = StateRecorder(cluster.kubeconfig("admin"), INSTANCE, lambda job: day.moved(job))
         day = Orchestrator(controllers, witness.drain)
         async with beside(witness.watch(), day.follow(), day.act()):
             cluster.set_faults(FAULTS)
@@ -163,7 +163,7 @@ def check_updates(day: Orchestrator, jobs: int) -> None:
         assert all(a["attempt"] <= b["attempt"] for a, b in pairwise(own))
 
 
-async def check_webhooks(day: Orchestrator, receiver: Choosy) -> None:
+async def check_webhooks(day: Orchestrator, receiver: SelectiveReceiver) -> None:
     """Check that the receiver got every update that followers got, in order for each job."""
     wanted = {one["id"]: one for one in day.updates}
 
@@ -195,7 +195,7 @@ async def check_cursors(
 
 
 async def check_history(
-    day: Orchestrator, witness: Witness, job_id: str
+    day: Orchestrator, witness: StateRecorder, job_id: str
 ) -> dict[str, float | None]:
     """Check the job's history against the cluster's record.
 
@@ -248,7 +248,7 @@ def check_run(run: dict[str, Any], pod: Pod, exits: tuple[int, ...]) -> None:
 
 
 def seconds_of(
-    witness: Witness, unseen: Mapping[str, float | None] = MappingProxyType({})
+    witness: StateRecorder, unseen: Mapping[str, float | None] = MappingProxyType({})
 ) -> dict[tuple[str, int], float]:
     """Return the usage of each rank of each VolcanoJob, from the cluster's record of its pods."""
     used: dict[tuple[str, int], float] = defaultdict(float)
@@ -259,14 +259,14 @@ def seconds_of(
     return dict(used)
 
 
-async def is_paid(day: Orchestrator, witness: Witness) -> bool:
+async def is_paid(day: Orchestrator, witness: StateRecorder) -> bool:
     """Return whether the final entries exist; they may follow shortly after the job's end."""
     entries = await day.pages("/v1/usage")
     return len([one for one in entries if one["final"]]) >= len(seconds_of(witness))
 
 
 async def check_ledger(
-    day: Orchestrator, witness: Witness, unseen: Mapping[str, float | None]
+    day: Orchestrator, witness: StateRecorder, unseen: Mapping[str, float | None]
 ) -> None:
     """Check one final entry for each rank that ran, with its pods' time, and no missing period."""
     entries = await day.pages("/v1/usage")

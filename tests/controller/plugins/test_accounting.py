@@ -20,19 +20,19 @@ SEEN = JobFromServer(
 
 
 async def test_accounting_is_due_at_start_each_period_and_end() -> None:
-    class Book(NoLedger):
+    class RecordingLedger(NoLedger):
         asked: ClassVar[list[str]] = []
 
         async def write_up(self, job_id: str) -> float | None:
             self.asked.append(job_id)
             return 900.0
 
-    plugin = AccountingPlugin(make_context(ledger=Book()))
+    plugin = AccountingPlugin(make_context(ledger=RecordingLedger()))
     assert await plugin.on_job_start("j1", SEEN) == 900.0
     assert await plugin.on_job_monitoring([SEEN]) == {"j1": 900.0}
     # Also if the job was deleted for lack of funds: an earlier defect skipped its last charge.
     await plugin.on_cleanup("j1")
-    assert Book.asked == ["j1"] * 3
+    assert RecordingLedger.asked == ["j1"] * 3
 
 
 async def test_a_repeated_start_resets_no_charge(store: Store, clock: Clock) -> None:

@@ -98,10 +98,10 @@ async def test_a_change_does_not_wait_for_the_periodic_resync(
     await world.until(sid, lambda route: (route["target"] or {}).get("id") == "next")
     assert looked[0] == ["j1"]
 
-    async def all_looked_at() -> bool:
+    async def all_processed() -> bool:
         return [job for some in looked for job in some if job != "j1"] == others
 
-    await eventually(all_looked_at)
+    await eventually(all_processed)
 
 
 async def test_an_opening_returns_once_gateways_know_the_session(world: World) -> None:

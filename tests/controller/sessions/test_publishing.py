@@ -318,10 +318,10 @@ async def test_changes_beyond_one_batch_do_not_wait(
     world.publisher._snapshots.dirty_set.add_later([f"other{number}" for number in range(5)])
     world.publisher.enqueue("j1")
 
-    async def all_looked_at() -> bool:
+    async def all_processed() -> bool:
         return not world.publisher.describe()["changed_jobs"]
 
-    await eventually(all_looked_at, seconds=8.0)
+    await eventually(all_processed, seconds=8.0)
 
 
 @pytest.mark.usefixtures("job")

@@ -25,7 +25,7 @@ async def other(store_url: str, store: Store) -> AsyncIterator[Store]:
     await opened.close()
 
 
-class Heard:
+class NotificationCounter:
     """Counts notifications."""
 
     def __init__(self) -> None:
@@ -44,8 +44,8 @@ class Heard:
 
 
 @asynccontextmanager
-async def hearing(store: Store) -> AsyncIterator[Heard]:
-    heard = Heard()
+async def hearing(store: Store) -> AsyncIterator[NotificationCounter]:
+    heard = NotificationCounter()
     task = asyncio.create_task(listen_for_changes(store, heard))
     try:
         yield heard

@@ -155,7 +155,7 @@ async def test_many_labels_are_one_query(
             assert found[0]
 
 
-class Looked:
+class CountingIndex:
     """Yields keys as an index would, and counts them."""
 
     def __init__(self, count: int) -> None:
@@ -175,7 +175,7 @@ async def test_a_page_costs_the_same_however_many_there_are() -> None:
 
     costs: dict[int, tuple[int, int]] = {}
     for count in (20_000, 60_000):
-        every, nothing = Looked(count), Looked(count)
+        every, nothing = CountingIndex(count), CountingIndex(count)
         await scan(every.candidates, None, after=None, limit=100)
         page = await scan(nothing.candidates, none, after=None, limit=100)
         assert (page.keys, page.next) == ((), nothing.keys[nothing.looked - 1])

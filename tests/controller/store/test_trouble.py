@@ -206,14 +206,14 @@ async def test_a_clock_skew_to_the_database_is_reported(
         probe = StoreProbe(store, clock=now)
         running = asyncio.create_task(probe.run())
 
-        async def looked_again() -> bool:
+        async def polled_again() -> bool:
             return bool(clock.looks > 4)
 
         async def is_in_step() -> bool:
             return not probe.degraded()
 
         try:
-            await eventually(looked_again)
+            await eventually(polled_again)
             assert [one[-len(told or "") :] for one in probe.degraded()] == ([told] if told else [])
             clock.ahead = 0
             await eventually(is_in_step)

@@ -88,7 +88,7 @@ class Holding:
         for event in events:
             self.holder.take(event if isinstance(event, bytes) else event.encode())
 
-    async def asks_for_a_look(self) -> bool:
+    async def requests_poll(self) -> bool:
         """Return whether a head poll is requested, and begin that poll."""
         waits = asyncio.create_task(self.holder.catch_up.look_requested_within(60))
         for _ in range(3):
@@ -128,7 +128,7 @@ async def test_the_next_events_are_applied_and_their_sessions_reported() -> None
     h.wall = NOW + 63
     h.hear(leader.upsert(ONE, at=None))
     assert h.holder.lag_seconds == 0.0
-    assert not await h.asks_for_a_look()
+    assert not await h.requests_poll()
 
 
 async def test_a_gap_polls_the_head_and_changes_no_route() -> None:
@@ -139,17 +139,17 @@ async def test_a_gap_polls_the_head_and_changes_no_route() -> None:
     assert h.changes == []
     assert set(h.table) == {ONE}
     assert h.holder.noted["gap"] == 1
-    assert await h.asks_for_a_look()
+    assert await h.requests_poll()
 
 
 async def test_a_malformed_event_polls_the_head_also_before_the_first_table() -> None:
     h = Holding()
     h.hear(b"{")
     assert h.holder.noted == {"malformed": 1}
-    assert await h.asks_for_a_look()
+    assert await h.requests_poll()
     h.hear((await Leader().begin()).upsert(ONE))
     assert h.holder.noted == {"malformed": 1}
-    assert not await h.asks_for_a_look()
+    assert not await h.requests_poll()
 
 
 async def test_a_wait_for_a_head_ends_with_the_event_that_reaches_it() -> None:
@@ -263,7 +263,7 @@ async def test_an_event_that_differs_from_the_signed_state_polls_the_head() -> N
     h.hear(msgspec.structs.replace(event, head="a.b.c"))
     assert set(h.table) == {ONE}
     assert h.holder.noted == {"snapshot": 1, "unproven": 1, "gap": 1}
-    assert await h.asks_for_a_look()
+    assert await h.requests_poll()
     # Events from the log are checked too, and at once.
     h.holder.advance_by(event, h.table, from_log=True)
     assert set(h.table) == {ONE, TWO}
@@ -415,11 +415,11 @@ async def test_a_table_behind_the_head_polls_it_again() -> None:
     leader.upsert(TWO)
     h.holder.catch_up.aim_at(leader.head, read_at=50.0)
     h.holder.adopt(table, read_at=50.0)
-    assert await h.asks_for_a_look()
+    assert await h.requests_poll()
     other = await holding(leader)
     other.holder.catch_up.aim_at(leader.head, read_at=50.0)
     await other.adopt(leader)
-    assert not await other.asks_for_a_look()
+    assert not await other.requests_poll()
 
 
 async def test_events_received_during_a_table_load_are_applied_to_it() -> None:

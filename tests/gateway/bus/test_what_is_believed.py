@@ -24,7 +24,7 @@ replace = msgspec.structs.replace
 Change: TypeAlias = Callable[[Leader], Event]
 
 
-class Judge:
+class PolicyRig:
     """A policy, with clocks that the test sets, and the table in use."""
 
     def __init__(self, *keys: Ed25519PrivateKey) -> None:
@@ -58,7 +58,7 @@ class Judge:
 
 
 async def test_without_keys_a_new_gateway_checks_only_the_redis_process_of_a_table() -> None:
-    judge, leader = Judge(), await Leader().begin(ONE)
+    judge, leader = PolicyRig(), await Leader().begin(ONE)
     moved = replace(leader.head, moved=True)
     assert not judge.policy.signed
     why = judge.refused(moved)
@@ -73,7 +73,7 @@ async def test_without_keys_a_new_gateway_checks_only_the_redis_process_of_a_tab
 
 @pytest.mark.parametrize(("ahead", "why"), [(300.0, "old"), (-300.0, "ahead of this clock")])
 async def test_a_new_gateway_accepts_a_signature_fresh_by_its_clock(ahead: float, why: str) -> None:
-    judge, leader = Judge(KEY), await Leader(KEY).begin(ONE)
+    judge, leader = PolicyRig(KEY), await Leader(KEY).begin(ONE)
     assert judge.policy.signed
     judge.wall = NOW + ahead
     assert judge.policy.verify_head(leader.head, None) == leader.said
@@ -85,17 +85,17 @@ async def test_a_new_gateway_accepts_a_signature_fresh_by_its_clock(ahead: float
 
 
 async def test_age_and_sequence_are_checked_only_against_an_unsigned_table() -> None:
-    judge, leader = Judge(KEY), await Leader(KEY).begin(ONE)
+    judge, leader = PolicyRig(KEY), await Leader(KEY).begin(ONE)
     table = await judge.take(leader)
     judge.wall = NOW + 3600
     assert judge.policy.verify_head(replace(leader.head, moved=True), table) == leader.said
     assert judge.attested[-1] == 3600.0
-    plain = await Judge().take(await Leader().begin(ONE))
+    plain = await PolicyRig().take(await Leader().begin(ONE))
     assert "3600 s old" in judge.refused(leader.head, plain)
 
 
 async def test_an_unsigned_head_is_accepted_until_a_signed_one_was_seen() -> None:
-    judge, plain = Judge(KEY), await Leader().begin(ONE)
+    judge, plain = PolicyRig(KEY), await Leader().begin(ONE)
     moved = replace(plain.head, moved=True)
     assert judge.policy.verify_head(plain.head, None) is None
     assert judge.refused(moved) == ANOTHER_SERVER
@@ -109,7 +109,7 @@ async def test_an_unsigned_head_is_accepted_until_a_signed_one_was_seen() -> Non
 
 
 async def test_a_head_is_accepted_only_unchanged_and_with_a_known_key() -> None:
-    judge, leader = Judge(KEY), await Leader(KEY).begin(ONE)
+    judge, leader = PolicyRig(KEY), await Leader(KEY).begin(ONE)
     why = judge.refused((await Leader(OTHER).begin(ONE)).head)
     assert why.startswith("unsigned: the route table's signature does not hold: ")
     changed = replace(leader.head, routes=2)
@@ -122,7 +122,7 @@ async def test_a_head_is_accepted_only_unchanged_and_with_a_known_key() -> None:
 
 
 async def test_an_ended_session_stays_ended_for_the_longest_grant() -> None:
-    judge = Judge(KEY)
+    judge = PolicyRig(KEY)
     await judge.take(await Leader(KEY).begin(ONE, TWO))
     judge.policy.note_ended(ONE)
     table = await judge.take(await Leader(KEY, epoch="e2", term=2).begin(ONE, TWO))
@@ -143,7 +143,7 @@ async def test_an_ended_session_stays_ended_for_the_longest_grant() -> None:
 
 
 async def test_ended_sessions_outlive_the_table() -> None:
-    judge, leader = Judge(KEY), await Leader(KEY).begin(ONE)
+    judge, leader = PolicyRig(KEY), await Leader(KEY).begin(ONE)
     reader = judge.policy.reader_for(leader.said, RouteReader())
     assert reader.read(ONE, leader.routes[ONE], epoch="e1").sid == ONE
     judge.policy.note_ended(ONE)
@@ -158,7 +158,7 @@ async def test_ended_sessions_outlive_the_table() -> None:
 async def test_within_a_term_no_route_goes_below_its_signed_revision(
     key: Ed25519PrivateKey | None, term: int, rev: int, readable: bool
 ) -> None:
-    judge = Judge(KEY)
+    judge = PolicyRig(KEY)
     await judge.take(await Leader(key).begin(ONE, rev=5))
     later = await Leader(KEY, epoch="e2", term=term).begin(ONE, TWO, rev=rev)
     table = await judge.take(later)
@@ -172,16 +172,16 @@ async def test_within_a_term_no_route_goes_below_its_signed_revision(
 
 def test_routes_under_an_unsigned_head_are_read_without_signatures() -> None:
     routes = RouteReader()
-    assert Judge(KEY).policy.reader_for(None, routes) is routes
+    assert PolicyRig(KEY).policy.reader_for(None, routes) is routes
 
 
 async def test_a_table_is_accepted_by_its_signed_root() -> None:
-    judge, leader = Judge(KEY), await Leader(KEY).begin(ONE, revoked={"jti:old": NOW + 1})
+    judge, leader = PolicyRig(KEY), await Leader(KEY).begin(ONE, revoked={"jti:old": NOW + 1})
     table = await judge.take(leader)
     before = leader.said
     assert judge.policy.is_proven_by(table, before)
     assert not judge.policy.is_proven_by(table, (await Leader(KEY).begin(TWO)).said)
-    assert not judge.policy.is_proven_by(await Judge().take(leader), before)
+    assert not judge.policy.is_proven_by(await PolicyRig().take(leader), before)
     # Expired revocations are dropped without an event.
     leader.beat(at=NOW)
     leader.beat(at=NOW + 61)
@@ -211,9 +211,9 @@ FORGED: dict[str, dict[str, Any]] = {
 }
 
 
-async def begun() -> tuple[Judge, Leader, RouteTable]:
+async def begun() -> tuple[PolicyRig, Leader, RouteTable]:
     """Return a judge of a leader's events, and the table that the events are for."""
-    judge = Judge(KEY)
+    judge = PolicyRig(KEY)
     revoked = {"jti:old": NOW + 1, f"sub:{TWO}:eve": NOW + DAY}
     leader = await Leader(KEY).begin(ONE, TWO, revoked=revoked)
     table = await judge.take(leader)
@@ -250,7 +250,7 @@ async def test_the_next_event_is_accepted_if_it_leads_to_the_signed_root(what: s
 
 async def test_an_out_of_order_event_of_a_signed_table_is_left_to_the_table() -> None:
     judge, leader, table = await begun()
-    plain = await Judge().take(await Leader().begin(ONE, TWO))
+    plain = await PolicyRig().take(await Leader().begin(ONE, TWO))
     event = replace(leader.upsert(THREE), head="a.b.c")
     assert judge.policy.admits(event, plain)
     assert judge.policy.admits(replace(event, epoch="e0"), table)
@@ -334,7 +334,7 @@ async def test_a_signed_revocation_takes_effect_early_until_it_expires() -> None
     assert judge.policy.admits_early(event)
     judge.wall = NOW + DAY
     assert not judge.policy.admits_early(event)
-    assert Judge().policy.admits_early(replace(event, proof=None))
+    assert PolicyRig().policy.admits_early(replace(event, proof=None))
 
 
 async def test_the_number_of_verified_forged_revocations_is_bounded() -> None:

@@ -25,7 +25,7 @@ SID = sid_of(1)
 HERE = "192.0.2.1"
 
 
-class Desk:
+class TokenRig:
     """Everything that verifies tokens."""
 
     def __init__(self, redis: Redis, seen: Following, publisher: Publisher, folder: Path) -> None:
@@ -57,179 +57,193 @@ class Desk:
 
 
 @pytest.fixture
-async def desk(redis: Redis, tmp_path: Path) -> AsyncIterator[Desk]:
+async def token_rig(redis: Redis, tmp_path: Path) -> AsyncIterator[TokenRig]:
     publisher = await published(redis, make_route(SID))
     async with following(redis) as seen:
         await seen.until_equal(publisher)
-        one = Desk(redis, seen, publisher, tmp_path)
+        one = TokenRig(redis, seen, publisher, tmp_path)
         yield one
         one.checks.close()
 
 
-async def refusal(desk: Desk, claims: SessionClaims, use: str) -> str:
+async def refusal(token_rig: TokenRig, claims: SessionClaims, use: str) -> str:
     with pytest.raises(OpeningRefused) as refused:
-        await desk.tokens.mark(claims, use)  # type: ignore[arg-type]  # one of the two words
+        await token_rig.tokens.mark(claims, use)  # type: ignore[arg-type]  # one of the two words
     return refused.value.code
 
 
-async def test_a_token_opens_once_under_concurrent_attempts(desk: Desk) -> None:
-    claims = await desk.claims()
+async def test_a_token_opens_once_under_concurrent_attempts(token_rig: TokenRig) -> None:
+    claims = await token_rig.claims()
     outcomes = await asyncio.gather(
-        *(desk.tokens.mark(claims, "open") for _ in range(20)), return_exceptions=True
+        *(token_rig.tokens.mark(claims, "open") for _ in range(20)), return_exceptions=True
     )
     assert outcomes.count(None) == 1
     codes = {one.code for one in outcomes if isinstance(one, OpeningRefused)}
     assert codes == {"token_spent"}
 
 
-async def test_the_first_use_decides(desk: Desk) -> None:
-    opened, borne = await desk.claims(), await desk.claims()
-    await desk.tokens.mark(opened, "open")
-    assert await refusal(desk, opened, "bearer") == "token_spent"
-    await desk.tokens.mark(borne, "bearer")
-    await desk.tokens.mark(borne, "bearer")
-    assert await refusal(desk, borne, "open") == "token_spent"
+async def test_the_first_use_decides(token_rig: TokenRig) -> None:
+    opened, borne = await token_rig.claims(), await token_rig.claims()
+    await token_rig.tokens.mark(opened, "open")
+    assert await refusal(token_rig, opened, "bearer") == "token_spent"
+    await token_rig.tokens.mark(borne, "bearer")
+    await token_rig.tokens.mark(borne, "bearer")
+    assert await refusal(token_rig, borne, "open") == "token_spent"
 
 
-async def test_a_used_token_mark_outlives_the_token_by_a_minute(desk: Desk) -> None:
-    claims = await desk.claims()
-    await desk.tokens.mark(claims, "open")
-    kept = await desk.redis.ttl(KEYS.used(claims.jti))
+async def test_a_used_token_mark_outlives_the_token_by_a_minute(token_rig: TokenRig) -> None:
+    claims = await token_rig.claims()
+    await token_rig.tokens.mark(claims, "open")
+    kept = await token_rig.redis.ttl(KEYS.used(claims.jti))
     assert claims.exp + 60 - time.time() <= kept <= claims.exp + 62 - time.time()
 
 
-async def test_a_redis_without_a_head_marks_no_token(desk: Desk) -> None:
-    claims = await desk.claims()
-    await desk.redis.delete(KEYS.head)
-    assert await refusal(desk, claims, "open") == "bus_lost"
+async def test_a_redis_without_a_head_marks_no_token(token_rig: TokenRig) -> None:
+    claims = await token_rig.claims()
+    await token_rig.redis.delete(KEYS.head)
+    assert await refusal(token_rig, claims, "open") == "bus_lost"
 
 
-async def test_an_opening_waits_for_a_new_epoch_without_spending_the_token(desk: Desk) -> None:
-    claims = await desk.claims()
-    follower = desk.seen.follower
+async def test_an_opening_waits_for_a_new_epoch_without_spending_the_token(
+    token_rig: TokenRig,
+) -> None:
+    claims = await token_rig.claims()
+    follower = token_rig.seen.follower
     old = follower.table
-    await desk.publisher.rebuild({}, {}, epoch="e2", now=time.time())
+    await token_rig.publisher.rebuild({}, {}, epoch="e2", now=time.time())
     assert follower.table is old
-    await desk.tokens.mark(claims, "open")
+    await token_rig.tokens.mark(claims, "open")
     assert follower.table is not None
     assert follower.table.epoch == "e2"
 
 
-async def test_a_token_older_than_a_data_loss_is_not_looked_up(desk: Desk) -> None:
-    claims = await desk.claims()
-    await desk.publisher.rebuild({}, {}, epoch="e2", now=time.time(), since=time.time())
-    await desk.seen.until_equal(desk.publisher)
-    assert await refusal(desk, claims, "open") == "token_unsure"
-    assert await desk.redis.exists(KEYS.used(claims.jti)) == 0
+async def test_a_token_older_than_a_data_loss_is_not_looked_up(token_rig: TokenRig) -> None:
+    claims = await token_rig.claims()
+    await token_rig.publisher.rebuild({}, {}, epoch="e2", now=time.time(), since=time.time())
+    await token_rig.seen.until_equal(token_rig.publisher)
+    assert await refusal(token_rig, claims, "open") == "token_unsure"
+    assert await token_rig.redis.exists(KEYS.used(claims.jti)) == 0
 
 
-async def test_with_a_lost_bus_no_token_is_marked(desk: Desk) -> None:
-    claims = await desk.claims()
-    desk.seen.clock.ahead += 6
-    assert await refusal(desk, claims, "open") == "bus_lost"
-    assert await desk.redis.exists(KEYS.used(claims.jti)) == 0
+async def test_with_a_lost_bus_no_token_is_marked(token_rig: TokenRig) -> None:
+    claims = await token_rig.claims()
+    token_rig.seen.clock.ahead += 6
+    assert await refusal(token_rig, claims, "open") == "bus_lost"
+    assert await token_rig.redis.exists(KEYS.used(claims.jti)) == 0
 
 
 async def test_a_token_of_another_session_is_refused_before_verification(
-    desk: Desk,
+    token_rig: TokenRig,
 ) -> None:
     with pytest.raises(OpeningRefused) as refused:
-        desk.tokens.peek(Signer().token(sid_of(2)), sid=SID)
+        token_rig.tokens.peek(Signer().token(sid_of(2)), sid=SID)
     assert refused.value.code == "other_session"
 
 
-async def test_a_bearer_is_verified_and_marked_once(desk: Desk) -> None:
-    token = desk.signer.token(SID)
-    assert desk.bearers.remembered(token) is None
-    claims = await desk.bearers.verify(token, address=HERE)
-    assert desk.bearers.remembered(token) is None
-    await desk.bearers.mark(claims)
-    assert desk.bearers.remembered(token) == claims
+async def test_a_bearer_is_verified_and_marked_once(token_rig: TokenRig) -> None:
+    token = token_rig.signer.token(SID)
+    assert token_rig.bearers.remembered(token) is None
+    claims = await token_rig.bearers.verify(token, address=HERE)
+    assert token_rig.bearers.remembered(token) is None
+    await token_rig.bearers.mark(claims)
+    assert token_rig.bearers.remembered(token) == claims
     # Redis is silent, and the token is accepted.
-    desk.seen.clock.ahead += 6
-    await desk.bearers.mark(claims)
-    assert desk.bearers.remembered(token) == claims
+    token_rig.seen.clock.ahead += 6
+    await token_rig.bearers.mark(claims)
+    assert token_rig.bearers.remembered(token) == claims
 
 
-async def test_a_bearer_is_forgotten_ten_seconds_after_it_expired(desk: Desk) -> None:
-    token = desk.signer.token(SID)
-    claims = await desk.bearers.verify(token, address=HERE)
-    await desk.bearers.mark(claims)
-    desk.ahead = claims.exp + 9 - time.time()
-    assert desk.bearers.remembered(token) == claims
-    desk.ahead = claims.exp + 10 - time.time()
-    assert desk.bearers.remembered(token) is None
+async def test_a_bearer_is_forgotten_ten_seconds_after_it_expired(token_rig: TokenRig) -> None:
+    token = token_rig.signer.token(SID)
+    claims = await token_rig.bearers.verify(token, address=HERE)
+    await token_rig.bearers.mark(claims)
+    token_rig.ahead = claims.exp + 9 - time.time()
+    assert token_rig.bearers.remembered(token) == claims
+    token_rig.ahead = claims.exp + 10 - time.time()
+    assert token_rig.bearers.remembered(token) is None
     with pytest.raises(OpeningRefused):
-        await desk.bearers.verify(token, address=HERE)
+        await token_rig.bearers.verify(token, address=HERE)
 
 
-async def test_a_removed_key_invalidates_cached_tokens(desk: Desk) -> None:
-    token = desk.signer.token(SID)
-    await desk.bearers.mark(await desk.bearers.verify(token, address=HERE))
-    desk.keys.keys = type(desk.keys.keys)()
-    assert desk.bearers.remembered(token) is None
+async def test_a_removed_key_invalidates_cached_tokens(token_rig: TokenRig) -> None:
+    token = token_rig.signer.token(SID)
+    await token_rig.bearers.mark(await token_rig.bearers.verify(token, address=HERE))
+    token_rig.keys.keys = type(token_rig.keys.keys)()
+    assert token_rig.bearers.remembered(token) is None
 
 
-async def test_the_cache_of_bearers_is_bounded(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_cache_of_bearers_is_bounded(
+    token_rig: TokenRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("gateway.credentials.session_tokens._MOST_MARKED", 10)
     monkeypatch.setattr("gateway.credentials.session_tokens._MOST_VERIFIED", 10)
     for _ in range(30):
-        await desk.bearers.mark(await desk.bearers.verify(desk.signer.token(SID), address=HERE))
-    assert len(desk.bearers._marked) <= 10
-    assert len(desk.bearers._verified) <= 10
+        await token_rig.bearers.mark(
+            await token_rig.bearers.verify(token_rig.signer.token(SID), address=HERE)
+        )
+    assert len(token_rig.bearers._marked) <= 10
+    assert len(token_rig.bearers._verified) <= 10
 
 
-async def test_a_spent_bearer_is_refused_as_such(desk: Desk) -> None:
-    token = desk.signer.token(SID)
-    claims = await desk.bearers.verify(token, address=HERE)
-    await desk.tokens.mark(claims, "open")
+async def test_a_spent_bearer_is_refused_as_such(token_rig: TokenRig) -> None:
+    token = token_rig.signer.token(SID)
+    claims = await token_rig.bearers.verify(token, address=HERE)
+    await token_rig.tokens.mark(claims, "open")
     with pytest.raises(OpeningRefused) as refused:
-        await desk.bearers.mark(claims)
+        await token_rig.bearers.mark(claims)
     assert refused.value.code == "token_spent"
 
 
-async def test_a_token_refused_by_a_full_queue_is_not_invalid(desk: Desk) -> None:
-    desk.tokens.checks = SignatureChecks(of_address=1, of_all=1, queued=0, clock=time.monotonic)
-    await desk.claims()
+async def test_a_token_refused_by_a_full_queue_is_not_invalid(token_rig: TokenRig) -> None:
+    token_rig.tokens.checks = SignatureChecks(
+        of_address=1, of_all=1, queued=0, clock=time.monotonic
+    )
+    await token_rig.claims()
     with pytest.raises(OpeningRefused) as refused:
-        await desk.claims()
+        await token_rig.claims()
     assert refused.value.code == "too_many_checks"
     with pytest.raises(OpeningRefused) as bearer:
-        await desk.bearers.verify(desk.signer.token(SID), address=HERE)
+        await token_rig.bearers.verify(token_rig.signer.token(SID), address=HERE)
     assert bearer.value.code == "too_many_checks"
-    desk.tokens.checks.close()
+    token_rig.tokens.checks.close()
 
 
-async def test_verification_in_the_thread_gives_the_same_result(desk: Desk) -> None:
-    desk.tokens.checks = SignatureChecks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
-    good = await asyncio.gather(*(desk.claims() for _ in range(5)))
+async def test_verification_in_the_thread_gives_the_same_result(token_rig: TokenRig) -> None:
+    token_rig.tokens.checks = SignatureChecks(
+        of_address=1, of_all=1, queued=9, clock=time.monotonic
+    )
+    good = await asyncio.gather(*(token_rig.claims() for _ in range(5)))
     assert {claims.sid for claims in good} == {SID}
     with pytest.raises(OpeningRefused) as refused:
-        await desk.tokens.verify(Signer().token(SID), address=HERE)
+        await token_rig.tokens.verify(Signer().token(SID), address=HERE)
     assert refused.value.code == "bad_credential"
-    desk.tokens.checks.close()
+    token_rig.tokens.checks.close()
 
 
 @pytest.mark.parametrize("after", ["gone", "another"])
-async def test_a_token_is_cached_only_with_the_key_that_verified_it(desk: Desk, after: str) -> None:
-    desk.tokens.checks = SignatureChecks(of_address=1, of_all=1, queued=9, clock=time.monotonic)
-    await desk.claims()
-    token, go = desk.signer.token(SID), threading.Event()
-    desk.tokens.checks._thread.submit(go.wait, 30)
-    asked = asyncio.create_task(desk.bearers.verify(token, address=HERE))
-    while not desk.tokens.checks.waiting:
+async def test_a_token_is_cached_only_with_the_key_that_verified_it(
+    token_rig: TokenRig, after: str
+) -> None:
+    token_rig.tokens.checks = SignatureChecks(
+        of_address=1, of_all=1, queued=9, clock=time.monotonic
+    )
+    await token_rig.claims()
+    token, go = token_rig.signer.token(SID), threading.Event()
+    token_rig.tokens.checks._thread.submit(go.wait, 30)
+    asked = asyncio.create_task(token_rig.bearers.verify(token, address=HERE))
+    while not token_rig.tokens.checks.waiting:
         await asyncio.sleep(0)
     others = {"keys": [Signer("k1" if after == "another" else "k2").jwk()]}
-    desk.keys.keys = read_key_set(json.dumps(others).encode())
+    token_rig.keys.keys = read_key_set(json.dumps(others).encode())
     go.set()
     claims = await asked
-    await desk.bearers.mark(claims)
-    assert desk.bearers.remembered(token) is None
-    desk.tokens.checks.close()
+    await token_rig.bearers.mark(claims)
+    assert token_rig.bearers.remembered(token) is None
+    token_rig.tokens.checks.close()
 
 
-async def test_an_undetected_failover_opens_no_token(desk: Desk, redis: Redis) -> None:
-    claims = await desk.claims()
+async def test_an_undetected_failover_opens_no_token(token_rig: TokenRig, redis: Redis) -> None:
+    claims = await token_rig.claims()
     # As after a failover without loss: only the server process is another one.
     await redis.hset(KEYS.head, "server", "another")
-    assert await refusal(desk, claims, "open") == "token_unsure"
+    assert await refusal(token_rig, claims, "open") == "token_unsure"

@@ -15,7 +15,7 @@ from shared.bus import SignOutWriter
 from shared.errors import BusUnavailable
 
 
-class Asks:
+class FakeSignOutWriter:
     def __init__(self) -> None:
         self.added: list[tuple[str, str]] = []
         self.fails = False
@@ -30,7 +30,7 @@ class Asks:
         self.added.append((sid, jti))
 
 
-class Ended:
+class FakeRegistry:
     def __init__(self) -> None:
         self.ended: list[tuple[str, str]] = []
 
@@ -43,8 +43,8 @@ def grant(jti: str) -> Grant:
 
 
 @pytest.fixture
-def made() -> tuple[SignOuts, Asks, Ended]:
-    asks, feed = Asks(), Ended()
+def made() -> tuple[SignOuts, FakeSignOutWriter, FakeRegistry]:
+    asks, feed = FakeSignOutWriter(), FakeRegistry()
     signs = SignOuts(
         follower=cast(Follower, cast(Any, feed)), writer=cast(SignOutWriter, cast(Any, asks))
     )
@@ -52,7 +52,7 @@ def made() -> tuple[SignOuts, Asks, Ended]:
 
 
 async def test_a_sign_out_ends_the_grant_and_requests_a_revocation(
-    made: tuple[SignOuts, Asks, Ended],
+    made: tuple[SignOuts, FakeSignOutWriter, FakeRegistry],
 ) -> None:
     signs, asks, feed = made
     assert await signs.end(grant("t"))
@@ -62,7 +62,9 @@ async def test_a_sign_out_ends_the_grant_and_requests_a_revocation(
 
 @pytest.mark.parametrize("how", ["fails", "hangs"])
 async def test_without_redis_a_sign_out_is_local_and_sent_later(
-    made: tuple[SignOuts, Asks, Ended], how: str, monkeypatch: pytest.MonkeyPatch
+    made: tuple[SignOuts, FakeSignOutWriter, FakeRegistry],
+    how: str,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01)
@@ -85,7 +87,7 @@ async def test_without_redis_a_sign_out_is_local_and_sent_later(
 
 
 async def test_a_sign_out_completes_although_the_client_left(
-    made: tuple[SignOuts, Asks, Ended], monkeypatch: pytest.MonkeyPatch
+    made: tuple[SignOuts, FakeSignOutWriter, FakeRegistry], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "AGAIN_SECONDS", 0.01)
     signs, asks, feed = made
@@ -106,7 +108,9 @@ async def test_a_sign_out_completes_although_the_client_left(
     assert asks.added == [("s", "t")]
 
 
-async def test_concurrent_flushes_of_sign_outs_succeed(made: tuple[SignOuts, Asks, Ended]) -> None:
+async def test_concurrent_flushes_of_sign_outs_succeed(
+    made: tuple[SignOuts, FakeSignOutWriter, FakeRegistry],
+) -> None:
     signs, asks, _ = made
     asks.fails = True
     await signs.end(grant("t0"))
@@ -123,7 +127,7 @@ async def test_concurrent_flushes_of_sign_outs_succeed(made: tuple[SignOuts, Ask
 
 
 async def test_the_number_of_unsent_sign_outs_is_bounded(
-    made: tuple[SignOuts, Asks, Ended],
+    made: tuple[SignOuts, FakeSignOutWriter, FakeRegistry],
 ) -> None:
     signs, asks, feed = made
     asks.fails = True

@@ -25,7 +25,7 @@ class NoFeed:
     lag_seconds = 0.0
 
 
-class Written:
+class FakeReportStore:
     """Accepts the writes; fails or hangs if a test says so."""
 
     def __init__(self) -> None:
@@ -64,11 +64,11 @@ class Written:
         return found
 
 
-class Bench:
+class ReporterRig:
     def __init__(self) -> None:
         self.now = 1000.0
         self.activities = Activities()
-        self.written = Written()
+        self.written = FakeReportStore()
         self.reporter = Reporter(
             writer=cast(ReportWriter, self.written),
             follower=cast(Any, NoFeed()),
@@ -96,11 +96,11 @@ class Bench:
 
 
 @pytest.fixture
-def bench() -> Bench:
-    return Bench()
+def bench() -> ReporterRig:
+    return ReporterRig()
 
 
-async def test_only_changed_activity_is_reported(bench: Bench) -> None:
+async def test_only_changed_activity_is_reported(bench: ReporterRig) -> None:
     right = bench.attach(1)
     (told,) = (await bench.turn()).values()
     assert (told.subs, told.last_input_at, told.last_output_at) == (("ada",), None, None)
@@ -120,7 +120,7 @@ async def test_only_changed_activity_is_reported(bench: Bench) -> None:
     assert told.bytes_out == 101
 
 
-async def test_a_departed_user_is_reported_and_then_forgotten(bench: Bench) -> None:
+async def test_a_departed_user_is_reported_and_then_forgotten(bench: ReporterRig) -> None:
     ada, bob, other = bench.attach(1), bench.attach(1, "bob"), bench.attach(1, None)
     (told,) = (await bench.turn()).values()
     assert told.subs == ("ada", "bob")
@@ -134,14 +134,14 @@ async def test_a_departed_user_is_reported_and_then_forgotten(bench: Bench) -> N
     assert len(bench.activities) == 0
 
 
-async def test_an_idle_connected_user_is_not_forgotten(bench: Bench) -> None:
+async def test_an_idle_connected_user_is_not_forgotten(bench: ReporterRig) -> None:
     bench.attach(1)
     assert len(await bench.turn()) == 1
     assert await bench.turn(1700.0) == {}
     assert len(await bench.turn(200.0)) == 1
 
 
-async def test_a_redis_outage_loses_no_report(bench: Bench) -> None:
+async def test_a_redis_outage_loses_no_report(bench: ReporterRig) -> None:
     rights = [bench.attach(number) for number in range(5)]
     bench.written.fails = True
     assert await bench.turn() == {}
@@ -155,7 +155,7 @@ async def test_a_redis_outage_loses_no_report(bench: Bench) -> None:
 
 
 async def test_a_hanging_redis_costs_one_reporting_turn(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: ReporterRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PATIENCE_SECONDS", 0.05)
     bench.attach(1)
@@ -167,7 +167,9 @@ async def test_a_hanging_redis_costs_one_reporting_turn(
     assert len(await bench.turn()) == 1
 
 
-async def test_each_turn_writes_a_bounded_part_and_all_sessions_are_reported(bench: Bench) -> None:
+async def test_each_turn_writes_a_bounded_part_and_all_sessions_are_reported(
+    bench: ReporterRig,
+) -> None:
     count = 2 * WRITES + 50
     for number in range(count):
         bench.attach(number)
@@ -176,7 +178,7 @@ async def test_each_turn_writes_a_bounded_part_and_all_sessions_are_reported(ben
     assert bench.reporter.written == count
 
 
-async def test_a_hundred_thousand_sessions_do_not_block_the_loop(bench: Bench) -> None:
+async def test_a_hundred_thousand_sessions_do_not_block_the_loop(bench: ReporterRig) -> None:
     for number in range(100_000):
         bench.attach(number)
     longest, last, going = 0.0, time.thread_time(), True
@@ -198,7 +200,7 @@ async def test_a_hundred_thousand_sessions_do_not_block_the_loop(bench: Bench) -
     assert longest < 0.12
 
 
-async def test_the_number_of_unreported_sessions_is_bounded(bench: Bench) -> None:
+async def test_the_number_of_unreported_sessions_is_bounded(bench: ReporterRig) -> None:
     bench.written.fails = True
     for number in range(MOST_LEFT + 100):
         bench.leave(bench.attach(number))
@@ -206,7 +208,7 @@ async def test_the_number_of_unreported_sessions_is_bounded(bench: Bench) -> Non
     assert len(bench.activities) == MOST_LEFT
 
 
-async def test_a_watched_start_is_reported_every_ten_seconds(bench: Bench) -> None:
+async def test_a_watched_start_is_reported_every_ten_seconds(bench: ReporterRig) -> None:
     sid = make_sid(1)
     told = []
     for _ in range(10):
@@ -221,7 +223,7 @@ async def test_a_watched_start_is_reported_every_ten_seconds(bench: Bench) -> No
 
 
 async def test_at_shutdown_the_last_activity_is_reported_and_the_gateways_report_removed(
-    bench: Bench,
+    bench: ReporterRig,
 ) -> None:
     reporting = asyncio.create_task(bench.reporter.run())
     await asyncio.sleep(0)
@@ -234,7 +236,7 @@ async def test_at_shutdown_the_last_activity_is_reported_and_the_gateways_report
 
 
 async def test_a_hanging_redis_does_not_delay_shutdown(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: ReporterRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "LAST_SECONDS", 0.01)
     bench.written.hangs = True

@@ -53,7 +53,7 @@ async def app_with_downloads() -> AsyncIterator[tuple[int, list[str]]]:
         yield port, asked
 
 
-async def has_told(page: Page) -> None:
+async def notice_is_shown(page: Page) -> None:
     """Wait for the notice, and for the end of its script."""
     await expect(page.get_by_role("heading", level=1)).to_have_text("Lab ends soon")
     await expect(page.get_by_role("status")).to_have_text(
@@ -99,7 +99,7 @@ async def test_a_user_gets_one_notice_and_the_app_is_not_disturbed(
         async with page.expect_popup() as opened:
             await page.evaluate("void window.open('/window?x=%3Ca%3E#part')")
         window = await opened.value
-        await has_told(window)
+        await notice_is_shown(window)
         extend = window.get_by_role("link", name="Extend the job")
         assert await extend.get_attribute("href") == f"https://cloud.example.org/jobs/j1?from={sid}"
         await window.keyboard.press("Tab")
@@ -113,7 +113,7 @@ async def test_a_user_gets_one_notice_and_the_app_is_not_disturbed(
         await page.goto(person.url(sid))
         await world.change(sid, **told, expires_at=time.time() + 450)
         await page.get_by_role("button", name="Save").click()
-        await has_told(page)
+        await notice_is_shown(page)
         await page.get_by_role("link", name="Go on").click()
         await expect(shown).to_have_text("GET /saved")
         assert asked.count("POST /saved") == 1

@@ -146,7 +146,7 @@ def apply(digest: TableDigest, change: Any) -> None:
             digest.drop_below(floor)
 
 
-class Held:
+class ExpectedTable:
     """The expected content of a table after some changes."""
 
     def __init__(self) -> None:
@@ -186,7 +186,7 @@ class Held:
 @settings(max_examples=50, deadline=None)
 @given(CHANGES)
 def test_the_incremental_digest_equals_the_full_digest(changes: list[Any]) -> None:
-    digest, held = TableDigest(), Held()
+    digest, held = TableDigest(), ExpectedTable()
     for number, change in enumerate(changes):
         apply(digest, change)
         held.apply(change)

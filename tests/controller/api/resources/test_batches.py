@@ -15,7 +15,7 @@ from controller.store.jobs.job_rows import find_job, lock_job, update_job
 from controller.store.jobs.tombstones import delete_job_records
 from tests.controller.api.conftest import Api
 from tests.controller.api.resources.test_jobs import ids, make_job, submit
-from tests.controller.api.test_audit import Kept, kept
+from tests.controller.api.test_audit import RecordingHandler, kept
 
 __all__ = ["kept"]
 
@@ -77,7 +77,7 @@ async def test_an_atomic_matrix_with_two_invalid_items_creates_no_job_and_names_
         {"index": index, "id": f"b1-{index}", "parameters": {"a": "a" * 40, "b": "b" * length}}
         for index, length in ((10, 24), (11, 30))
     ]
-    assert (await ids(api), api.woken) == ([], [])
+    assert (await ids(api), api.enqueued) == ([], [])
     await get(api, "/v1/batches/b1", 404)
 
 
@@ -95,7 +95,7 @@ async def test_a_best_effort_matrix_with_two_invalid_items_creates_ten_jobs_once
     assert said["results"][5]["parameters"] == {"a": "a" * 20, "b": "b" * 10}
     assert said["results"][11]["problems"][0]["path"] == "labels.both"
     assert "problems" not in said["results"][0]
-    assert len(api.woken) == 10
+    assert len(api.enqueued) == 10
     made = await ids(api, "?batch=b1")
     assert sorted(made) == sorted(f"b1-{n}" for n in range(10))
     status, again = await post(api, asked)
@@ -103,7 +103,7 @@ async def test_a_best_effort_matrix_with_two_invalid_items_creates_ten_jobs_once
     assert [one["result"] for one in again["results"]] == ["unchanged"] * 10 + ["rejected"] * 2
     assert again["results"][11]["problems"] == said["results"][11]["problems"]
     assert {**again, "results": None} == {**said, "results": None}
-    assert (len(api.woken), sorted(await ids(api))) == (10, sorted(made))
+    assert (len(api.enqueued), sorted(await ids(api))) == (10, sorted(made))
 
 
 async def test_a_job_shows_its_batch_and_variables(api: Api) -> None:
@@ -139,7 +139,7 @@ async def test_another_body_for_a_known_batch_id_is_a_conflict(api: Api) -> None
 async def test_concurrent_identical_batches_are_created_once(api: Api) -> None:
     answers = await asyncio.gather(*(post(api, make_batch(count=40)) for _ in range(3)))
     assert sorted(status for status, _ in answers) == [200, 200, 201]
-    assert len(await ids(api)) == len(api.woken) == 40
+    assert len(await ids(api)) == len(api.enqueued) == 40
 
 
 async def test_a_crash_before_the_commit_leaves_nothing_and_the_call_can_be_repeated(
@@ -151,7 +151,7 @@ async def test_a_crash_before_the_commit_leaves_nothing_and_the_call_can_be_repe
     with monkeypatch.context() as patched:
         patched.setattr(accept, "insert_jobs", dies)
         assert (await post(api, make_batch(mode="best_effort")))[0] == 500
-    assert (await ids(api), api.woken) == ([], [])
+    assert (await ids(api), api.enqueued) == ([], [])
     await get(api, "/v1/batches/b1", 404)
     assert (await post(api, make_batch(mode="best_effort")))[0] == 201
     assert len(await ids(api)) == 3
@@ -238,12 +238,12 @@ async def test_a_batch_adopts_existing_jobs_of_the_same_owner_only(api: Api) -> 
     # After the loss of the store, the jobs were adopted but their batch was not.
     await submit(api, make_job("b1-0"), make_job("b1-1", image="busybox"))
     await post(api, make_batch("b2", template=make_template(id="b1-2"), count=1))
-    api.woken.clear()
+    api.enqueued.clear()
     status, said = await post(api, make_batch(mode="best_effort", count=4))
     assert status == 201
     results = [one["result"] for one in said["results"]]
     assert results == ["unchanged", "conflict", "conflict", "created"]
-    assert (said["jobs"], said["counts"], api.woken) == (2, {"IN_QUEUE": 2}, ["b1-3"])
+    assert (said["jobs"], said["counts"], api.enqueued) == (2, {"IN_QUEUE": 2}, ["b1-3"])
     assert await ids(api, "?batch=b1") == ["b1-0", "b1-3"]
     assert (await get(api, "/v1/jobs/b1-0"))["batch_item"]["index"] == 0
     assert await ids(api, "?batch=b2") == ["b1-2"]
@@ -287,16 +287,18 @@ async def test_a_batch_counts_jobs_whose_records_were_deleted(api: Api) -> None:
     assert (await post(api, make_batch(count=4)))[0] == 200
 
 
-async def test_ending_a_batch_ends_all_jobs_and_is_idempotent(api: Api, kept: Kept) -> None:
+async def test_ending_a_batch_ends_all_jobs_and_is_idempotent(
+    api: Api, kept: RecordingHandler
+) -> None:
     await post(api, make_batch(count=130))
     await submit(api, make_job("other"))
     await finish(api, "b1-7", state="FAILURE")
-    api.woken.clear()
+    api.enqueued.clear()
     answer = await api.client.delete("/v1/batches/b1")
     assert answer.status == 202
     shown = await answer.json()
     assert (shown["counts"], shown["over"]) == ({"CANCELING": 129, "FAILURE": 1}, False)
-    assert sorted(api.woken) == sorted({f"b1-{n}" for n in range(130)} - {"b1-7"})
+    assert sorted(api.enqueued) == sorted({f"b1-{n}" for n in range(130)} - {"b1-7"})
     assert len(kept.of("ended")) == 129
     assert (await get(api, "/v1/jobs/other"))["desired"] == "run"
     assert (await api.client.delete("/v1/batches/b1")).status == 202

@@ -44,7 +44,7 @@ async def test_a_refused_dry_run_is_422_with_paths_of_the_job(api: Api, script: 
     paths = [one["path"] for one in said["details"]["problems"]]
     assert paths == ["items[1].framework", "items[1].queue", "items[2].tasks[0].depends_on[0]"]
     assert (await (await api.client.get("/v1/jobs")).json())["items"] == []
-    assert api.woken == []
+    assert api.enqueued == []
 
 
 async def test_in_best_effort_only_jobs_refused_by_the_dry_run_are_left_out(
@@ -79,4 +79,4 @@ async def test_an_invalid_job_is_not_dry_run(api: Api, script: Script) -> None:
 async def test_an_unavailable_dry_run_refuses_no_job(api: Api, script: Script, status: int) -> None:
     script.answer(says({"message": "no"}, status))
     assert (await post(api, job("a")))[1]["items"][0]["result"] == "created"
-    assert api.woken == ["a"]
+    assert api.enqueued == ["a"]

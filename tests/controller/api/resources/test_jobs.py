@@ -44,7 +44,7 @@ async def ids(api: Api, query: str = "") -> list[str]:
 
 async def test_an_accepted_job_is_enqueued_for_the_reconciler(api: Api) -> None:
     assert await submit(api, make_job()) == (200, {"items": [{"id": "j1", "result": "created"}]})
-    assert api.woken == ["j1"]
+    assert api.enqueued == ["j1"]
     shown = await (await api.client.get("/v1/jobs/j1")).json()
     assert shown["owner"] == {"user": "ada"}
     assert (shown["state"], shown["attempt"]) == ("IN_QUEUE", 1)
@@ -52,10 +52,10 @@ async def test_an_accepted_job_is_enqueued_for_the_reconciler(api: Api) -> None:
 
 async def test_repeating_a_job_is_a_no_op_and_another_job_with_its_id_a_conflict(api: Api) -> None:
     await submit(api, make_job())
-    api.woken.clear()
+    api.enqueued.clear()
     _, again = await submit(api, make_job(replicas=1))
     assert again["items"][0]["result"] == "unchanged"
-    assert api.woken == []
+    assert api.enqueued == []
     status, other = await submit(api, make_job(replicas=2))
     assert status == 409
     assert other["details"]["problems"] == [
@@ -89,7 +89,7 @@ async def test_an_atomic_call_accepts_all_jobs_or_none(api: Api) -> None:
     paths = {problem["path"] for problem in answer["details"]["problems"]}
     assert paths == {"items[1].replicas", "items[2].owner", "items[2].image"}
     assert await ids(api) == []
-    assert api.woken == []
+    assert api.enqueued == []
 
 
 async def test_the_number_of_reported_problems_is_bounded(api: Api) -> None:
@@ -143,7 +143,7 @@ async def test_a_plugin_that_raises_fails_the_call_and_is_named(
     status, answer = await submit(api, make_job("first"), make_job("second"))
     said = {"code": "plugin_failed", "message": "The plugin shared_memory failed."}
     assert (status, answer) == (500, said)
-    assert (await ids(api), api.woken) == ([], [])
+    assert (await ids(api), api.enqueued) == ([], [])
 
 
 async def test_in_best_effort_a_plugin_failure_affects_only_its_item(

@@ -26,7 +26,7 @@ ENDPOINTS = {
 @pytest.fixture(autouse=True)
 async def jobs(api: Api) -> None:
     await submit(api, make_job("j1", replicas=2, interactive=ENDPOINTS), make_job("j2"))
-    api.woken.clear()
+    api.enqueued.clear()
 
 
 async def open_sessions(api: Api, *items: Any) -> tuple[int, dict[str, Any]]:
@@ -113,7 +113,7 @@ async def test_sessions_are_returned_in_the_requested_order(api: Api) -> None:
         assert one["hosts"] == [f"{one['sid']}.apps.example.com"]
         assert len(one["sid"]) == 26
     assert len({one["sid"] for one in answer["items"]}) == 4
-    assert set(api.woken) == {"j1", "j2"}
+    assert set(api.enqueued) == {"j1", "j2"}
 
 
 @pytest.mark.parametrize(
@@ -141,7 +141,7 @@ async def test_if_one_session_cannot_be_opened_it_is_named_and_none_is_opened(
     status, answer = await open_sessions(api, item, {"job": "j1", "endpoint": "lab"})
     assert status == 422
     assert [problem["path"] for problem in answer["details"]["problems"]] == [path]
-    assert api.woken == []
+    assert api.enqueued == []
 
 
 async def test_a_session_of_an_ending_job_cannot_be_opened(api: Api) -> None:
@@ -218,7 +218,7 @@ async def test_a_session_kind_that_the_product_lacks_cannot_be_opened(api: Api) 
         random=os.urandom,
         states_of=_starting,
         until_published=_at_once,
-        enqueue=api.woken.append,
+        enqueue=api.enqueued.append,
         tell=_tell,
         catalogue=catalogue,
     )

@@ -88,7 +88,7 @@ async def test_a_tool_is_attached_once_and_can_be_removed(
         "tool:tensorboard",
         ["/dev/shm", "/etc/ucloud", "/work"],
     )
-    assert api.woken[-1] == "j1"
+    assert api.enqueued[-1] == "j1"
     with monkeypatch.context() as patched:
         patched.delattr(ToolPlans, "make")  # an existing attachment is not planned again
         assert await attach(api, "tensorboard") == (200, said)
@@ -107,7 +107,7 @@ async def test_a_tool_is_attached_once_and_can_be_removed(
     assert await call(api, "DELETE", "j1/tools/tensorboard?rank=0") == (200, again)
     assert (await call(api, "GET", "j1/tools/tensorboard"))[0] == 404
     assert (await call(api, "GET", "j1/tools/tensorboard?rank=1"))[0] == 200
-    assert RUN in api.woken
+    assert RUN in api.enqueued
     async with api.store.read() as transaction:
         run, job = await find_job(transaction, RUN), await find_job(transaction, "j1")
     assert run is not None

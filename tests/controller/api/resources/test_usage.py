@@ -104,7 +104,7 @@ async def test_running_out_of_funds_ends_only_that_owners_jobs(api: Api) -> None
     answer = await api.client.post("/v1/usage/ack", json=sun)
     # The acknowledgement is kept.
     assert await answer.json() == {"through": 1, "ended": ["ours", "theirs"]}
-    assert sorted(set(api.woken)) == ["his", "mine", "ours", "theirs"]
+    assert sorted(set(api.enqueued)) == ["his", "mine", "ours", "theirs"]
 
 
 async def test_unread_usage_cannot_be_acknowledged(api: Api) -> None:

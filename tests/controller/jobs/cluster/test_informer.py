@@ -13,13 +13,13 @@ from controller.volcano.observed import ObservedPod
 from tests.controller.samples import make_observed, make_pod, relist
 
 
-def make_shelf() -> tuple[Indexer[ObservedPod], list[str]]:
+def make_indexer() -> tuple[Indexer[ObservedPod], list[str]]:
     changed: list[str] = []
     return Indexer(changed.append), changed
 
 
 def test_an_unchanged_object_enqueues_no_job() -> None:
-    indexer, changed = make_shelf()
+    indexer, changed = make_indexer()
     indexer.put(make_pod())
     indexer.put(make_pod())
     relist(indexer, make_pod())
@@ -27,7 +27,7 @@ def test_an_unchanged_object_enqueues_no_job() -> None:
 
 
 def test_an_object_missing_from_a_new_list_is_removed() -> None:
-    indexer, changed = make_shelf()
+    indexer, changed = make_indexer()
     indexer.put(make_pod(0))
     indexer.put(make_pod(1))
     relist(indexer, make_pod(1))
@@ -36,14 +36,14 @@ def test_an_object_missing_from_a_new_list_is_removed() -> None:
 
 
 def test_a_late_event_of_an_earlier_pod_keeps_its_successor() -> None:
-    indexer, _ = make_shelf()
+    indexer, _ = make_indexer()
     indexer.put(make_pod(uid="after"))
     indexer.drop(make_pod(uid="before"))
     assert [pod.uid for pod in indexer.of_job("j1")] == ["after"]
 
 
 def test_a_pod_whose_job_label_changes_leaves_the_old_index() -> None:
-    indexer, changed = make_shelf()
+    indexer, changed = make_indexer()
     indexer.put(make_pod())
     indexer.put(make_pod(job_id="j2"))
     assert indexer.of_job("j1") == ()
@@ -74,7 +74,7 @@ events = st.lists(st.tuples(st.sampled_from(["put", "drop", "replace"]), pods), 
 
 @given(events)
 def test_the_indexer_always_agrees_with_a_model(given_events: list[tuple[str, Any]]) -> None:
-    indexer, changed = make_shelf()
+    indexer, changed = make_indexer()
     model: dict[tuple[str, str], ObservedPod] = {}
     for kind, pod in given_events:
         key = (pod.namespace, pod.name)
@@ -189,13 +189,13 @@ def test_the_observation_time_stops_while_the_watch_is_broken() -> None:
     assert watched.followed.looked_until == 136.0
 
 
-def make_picture() -> InformerCache:
+def make_informer() -> InformerCache:
     return InformerCache(None, instance="test", changed=lambda _job: None)  # type: ignore[arg-type]  # no cluster here
 
 
 @pytest.mark.parametrize("time_given", [True, False])
 def test_a_pod_with_grace_period_keeps_it_when_removed(time_given: bool) -> None:
-    informer = make_picture()
+    informer = make_informer()
     informer.pods.put(make_pod(0))
     if time_given:
         informer.pods.put(make_pod(0, asked_to_end_at=5.0, had_time=True))
@@ -207,7 +207,7 @@ def test_a_pod_with_grace_period_keeps_it_when_removed(time_given: bool) -> None
 
 
 def test_a_pod_replaced_under_its_name_in_a_list_went_unobserved() -> None:
-    watched, informer = Watched(), make_picture()
+    watched, informer = Watched(), make_informer()
     informer._pods_gap = watched.followed
     informer.pods.put(make_pod(0, uid="first"))
     watched.after(10.0, Unavailable("cut"))
@@ -234,7 +234,7 @@ def follow(indexer: Indexer[ObservedPod], *events: WatchEvent) -> set[str]:
 
 
 def test_only_objects_missing_from_all_pages_are_removed() -> None:
-    indexer, _ = make_shelf()
+    indexer, _ = make_indexer()
     a, b, c, d = (given_pod(name) for name in "abcd")
     assert follow(indexer, Listed((a, b, c))) == {"a", "b", "c"}
     assert follow(indexer, Listed((a,), last=False)) == {"a", "b", "c"}
@@ -243,7 +243,7 @@ def test_only_objects_missing_from_all_pages_are_removed() -> None:
 
 
 def test_a_restarted_list_removes_no_object_before_it_is_complete() -> None:
-    indexer, _ = make_shelf()
+    indexer, _ = make_indexer()
     a, b, c = (given_pod(name) for name in "abc")
     assert follow(indexer, Listed((a, b, c))) == {"a", "b", "c"}
     # 410 Gone between two pages
@@ -254,7 +254,7 @@ def test_a_restarted_list_removes_no_object_before_it_is_complete() -> None:
 
 @pytest.mark.parametrize("status", [{"phase": ["Running"]}, {"conditions": ["Ready"]}])
 def test_an_unreadable_object_keeps_its_last_state(status: Any) -> None:
-    indexer, changed = make_shelf()
+    indexer, changed = make_indexer()
     odd = given_pod("b") | {"status": status}
     assert follow(indexer, Listed((given_pod("a"), given_pod("b")))) == {"a", "b"}
     changed.clear()

@@ -21,7 +21,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
 )
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import PodRecord, Timer
-from tests.controller.samples import UID, make_observed, make_record, make_seen
+from tests.controller.samples import UID, make_observed, make_observed_state, make_record
 
 SPEC = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}
 
@@ -54,7 +54,7 @@ def step_of(record: JobRecord, *runs: PodRecord, phase: str = "Failed", **fields
     names = fields.keys() & {"retries", "max_retry", "ran"}
     observed = make_observed(phase, **{name: fields.pop(name) for name in names})
     known = {run.pod_uid: run for run in runs}
-    return decide(make_seen(record, observed, runs=known, **fields))
+    return decide(make_observed_state(record, observed, runs=known, **fields))
 
 
 def after_pods(step: Step) -> Step:
@@ -232,7 +232,7 @@ def test_the_last_pod_of_a_replica_is_known_by_its_restart_whatever_the_clocks_s
 def test_policies_also_apply_to_a_deleted_volcano_job() -> None:
     record = job(on("RestartJob"))
     last = make_observed("Failed", deleting=True)
-    step = decide(make_seen(record, None, runs={"job-0": ran()}, last=last))
+    step = decide(make_observed_state(record, None, runs={"job-0": ran()}, last=last))
     assert isinstance(step, ConfirmGone)
     assert isinstance(step.then, StartNextAttempt)
     assert step.then.why == "retried"

@@ -21,7 +21,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     UpdateStatus,
     Wait,
 )
-from tests.controller.samples import UID, make_observed, make_record, make_seen
+from tests.controller.samples import UID, make_observed, make_observed_state, make_record
 
 SPEC: dict[str, Any] = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}
 
@@ -72,38 +72,39 @@ RUNS = make_record(parked=WHY, uid=UID, state="RUNNING", reason=None, message=No
 
 
 def test_a_parked_job_is_observed_and_never_submitted() -> None:
-    assert decide(make_seen(make_record(), parked=WHY)) == Park(WHY)
-    assert decide(make_seen(PARKED)) == Park(None)
-    assert decide(make_seen(make_record())) == Submit()
+    assert decide(make_observed_state(make_record(), parked=WHY)) == Park(WHY)
+    assert decide(make_observed_state(PARKED)) == Park(None)
+    assert decide(make_observed_state(make_record())) == Submit()
     waits = UpdateStatus(JobEvent.WAITS, "parked", WHY)
-    assert decide(make_seen(PARKED, parked=WHY)) == waits
+    assert decide(make_observed_state(PARKED, parked=WHY)) == waits
     waiting = make_record(parked=WHY, reason="parked", message=WHY)
-    assert decide(make_seen(waiting, parked=WHY)) == Wait()
+    assert decide(make_observed_state(waiting, parked=WHY)) == Wait()
     queued = make_record(parked=WHY, uid=UID)
-    seen = make_seen(queued, make_observed(), parked=WHY, companions_applied=False)
+    seen = make_observed_state(queued, make_observed(), parked=WHY, companions_applied=False)
     assert decide(seen) == UpdateStatus(JobEvent.STARTED, None, None)
     for undone in ("started", "companions_applied"):
-        seen = make_seen(RUNS, make_observed(), parked=WHY, **{undone: False})
+        seen = make_observed_state(RUNS, make_observed(), parked=WHY, **{undone: False})
         assert isinstance(decide(seen), Wait | SaveRecoveryData)
     readable = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
     assert (
-        decide(make_seen(readable, make_observed(), companions_applied=False)) == ApplyCompanions()
+        decide(make_observed_state(readable, make_observed(), companions_applied=False))
+        == ApplyCompanions()
     )
 
 
 def test_a_parked_job_ends_as_any_other() -> None:
-    over = make_seen(RUNS, make_observed(), parked=WHY, overdue=True)
+    over = make_observed_state(RUNS, make_observed(), parked=WHY, overdue=True)
     assert decide(over) == ExpireJob()
     # A job whose plugins enforce the deadline is not ended here.
     readable = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
-    assert decide(make_seen(readable, make_observed(), overdue=True)) != ExpireJob()
+    assert decide(make_observed_state(readable, make_observed(), overdue=True)) != ExpireJob()
     asked = make_record(parked=WHY, uid=UID, desired="ended", end_state="EXPIRED")
-    assert isinstance(decide(make_seen(asked, make_observed(), parked=WHY)), SetOutcome)
+    assert isinstance(decide(make_observed_state(asked, make_observed(), parked=WHY)), SetOutcome)
     ends = make_record(parked=WHY, uid=UID, desired="ended", outcome="EXPIRED")
-    assert decide(make_seen(ends, make_observed(), parked=WHY)) == RunHooks("complete")
-    going = make_seen(ends, make_observed(), parked=WHY, completed=True)
+    assert decide(make_observed_state(ends, make_observed(), parked=WHY)) == RunHooks("complete")
+    going = make_observed_state(ends, make_observed(), parked=WHY, completed=True)
     assert decide(going) == DeleteVolcanoJob(UID)
     gone = make_record(parked=WHY, uid=UID, removed_uid=UID, desired="ended", outcome="EXPIRED")
-    assert decide(make_seen(gone, parked=WHY, completed=True, cleaned=True)) == Finish()
+    assert decide(make_observed_state(gone, parked=WHY, completed=True, cleaned=True)) == Finish()
     strange = make_record(parked=WHY, uid=UID, removed_uid=UID, desired="ended", outcome="ARCHIVED")
-    assert decide(make_seen(strange, parked=WHY, completed=True, cleaned=True)) == Wait()
+    assert decide(make_observed_state(strange, parked=WHY, completed=True, cleaned=True)) == Wait()

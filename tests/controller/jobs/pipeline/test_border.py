@@ -119,7 +119,7 @@ async def test_a_valid_result_of_a_hook_is_used(
     await border.call(CALL, work, nothing, in_place=in_place)
 
 
-class Lying(Mapping[str, Any]):
+class LyingMapping(Mapping[str, Any]):
     """A mapping that claims every key and raises for each value."""
 
     def __getitem__(self, key: str) -> Any:
@@ -133,7 +133,9 @@ class Lying(Mapping[str, Any]):
         return 2**62
 
 
-@pytest.mark.parametrize("given", [None, 7, ["j1"], {"j1": "soon"}, {"j1": -math.inf}, Lying()])
+@pytest.mark.parametrize(
+    "given", [None, 7, ["j1"], {"j1": "soon"}, {"j1": -math.inf}, LyingMapping()]
+)
 async def test_due_times_must_be_a_mapping_of_times(given: Any) -> None:
     with pytest.raises(PluginFailed):
         await PluginBorder().call(CALL, lambda: returning(given), due_times(["j1"]))
@@ -213,7 +215,7 @@ async def test_a_disabled_plugin_is_not_called_for_the_job() -> None:
 # What a hook makes
 
 
-class Makes(JobPlugin):
+class SuppliedPlugin(JobPlugin):
     """A plugin that makes what the test supplies."""
 
     name: ClassVar[str] = "makes"
@@ -223,7 +225,7 @@ class Makes(JobPlugin):
         type(self).what(builder)
 
 
-class Itself:
+class RecursiveJson:
     """JSON that contains itself."""
 
 
@@ -271,7 +273,7 @@ def _endless() -> dict[str, Any]:
             "made the ConfigMap c with a manifest that is not JSON",
         ),
         (
-            lambda b: b.add_companion(_companion({"a": Itself()})),
+            lambda b: b.add_companion(_companion({"a": RecursiveJson()})),
             "made the ConfigMap c with a manifest that is not JSON",
         ),
         (
@@ -308,15 +310,20 @@ def _endless() -> dict[str, Any]:
         (lambda b: b.task("job").template.annotations.update(a=1), "raised AttributeErr"),
         (lambda b: setattr(b.container("job"), "image", None), "raised AttributeError"),
         (lambda b: setattr(b.task("job"), "replicas", "1"), "raised TypeError"),
-        (lambda b: setattr(b.task("job").template, "more", {"a": Itself()}), "made the VolcanoJo"),
+        (
+            lambda b: setattr(b.task("job").template, "more", {"a": RecursiveJson()}),
+            "made the VolcanoJo",
+        ),
     ],
 )
 async def test_the_output_of_a_plugin_is_validated_before_the_next_plugin(
     what: Callable[[JobBuilder], Any], why: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Makes, "what", staticmethod(what))
+    monkeypatch.setattr(SuppliedPlugin, "what", staticmethod(what))
     context = make_context()
-    pipeline = Pipeline([TaskPlugin(context), Makes(context)], instance="test", namespace="jobs")
+    pipeline = Pipeline(
+        [TaskPlugin(context), SuppliedPlugin(context)], instance="test", namespace="jobs"
+    )
     with pytest.raises(PluginFailed, match="makes") as caught:
         await pipeline.plan(make_job())
     assert caught.value.why.startswith(why)
@@ -334,9 +341,11 @@ async def test_companions_are_found_without_their_labels(
         builder.volcano_job.annotations.clear()
         builder.task("job").template.labels = {INSTANCE_LABEL: "theirs"}
 
-    monkeypatch.setattr(Makes, "what", staticmethod(forgets))
+    monkeypatch.setattr(SuppliedPlugin, "what", staticmethod(forgets))
     context = make_context()
-    pipeline = Pipeline([TaskPlugin(context), Makes(context)], instance="test", namespace="jobs")
+    pipeline = Pipeline(
+        [TaskPlugin(context), SuppliedPlugin(context)], instance="test", namespace="jobs"
+    )
     made = (await pipeline.plan(make_job(), attempt=2)).volcano_job
     (task,) = made.tasks
     assert made.labels == {"theirs": "1"} | labels_of("test", "j1")
@@ -346,7 +355,7 @@ async def test_companions_are_found_without_their_labels(
     def moves(builder: JobBuilder) -> None:
         builder.volcano_job.namespace = "elsewhere"
 
-    monkeypatch.setattr(Makes, "what", staticmethod(moves))
+    monkeypatch.setattr(SuppliedPlugin, "what", staticmethod(moves))
     assert (await pipeline.plan(make_job())).volcano_job.namespace == "elsewhere"
     with pytest.raises(PluginFailed) as caught:
         await pipeline.plan(make_job(), accepted_in="jobs")
@@ -362,18 +371,18 @@ def _rejects(error: JobRejected) -> Callable[[JobBuilder], Any]:
 
 async def test_the_number_of_problems_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     many = JobRejected([Problem("p" * 10**6, "m" * 10**6)] * 150)
-    pipeline = Pipeline([Makes(make_context())], instance="test", namespace="jobs")
-    monkeypatch.setattr(Makes, "what", staticmethod(_rejects(many)))
+    pipeline = Pipeline([SuppliedPlugin(make_context())], instance="test", namespace="jobs")
+    monkeypatch.setattr(SuppliedPlugin, "what", staticmethod(_rejects(many)))
     with pytest.raises(JobRejected) as caught:
         await pipeline.plan(make_job())
     assert len(caught.value.problems) == 100
     assert all(len(p.path) + len(p.message) == 4000 for p in caught.value.problems)
     # Text that no store accepts is not passed on.
     odd = JobRejected([Problem("a\0b", "half \ud800 of\u202ea pair")])
-    monkeypatch.setattr(Makes, "what", staticmethod(_rejects(odd)))
+    monkeypatch.setattr(SuppliedPlugin, "what", staticmethod(_rejects(odd)))
     with pytest.raises(JobRejected, match=r"^a b: half \ufffd of a pair$"):
         await pipeline.plan(make_job())
-    monkeypatch.setattr(Makes, "what", staticmethod(_rejects(JobRejected([]))))
+    monkeypatch.setattr(SuppliedPlugin, "what", staticmethod(_rejects(JobRejected([]))))
     with pytest.raises(JobRejected, match="without a reason"):
         await pipeline.plan(make_job())
 

@@ -59,7 +59,7 @@ class Second(Recording):
     name: ClassVar[str] = "second"
 
 
-class Breaks(JobPlugin):
+class RaisingPlugin(JobPlugin):
     """A plugin with a bug in every hook."""
 
     name: ClassVar[str] = "breaks"
@@ -138,7 +138,7 @@ async def test_problems_of_three_plugins_are_returned_together() -> None:
 
 async def test_a_plugin_that_raises_is_named() -> None:
     with pytest.raises(PluginFailed, match="breaks") as caught:
-        await pipeline_of(Breaks).plan(make_job())
+        await pipeline_of(RaisingPlugin).plan(make_job())
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
 
 
@@ -283,7 +283,7 @@ async def test_slow_hooks_and_hooks_before_a_failure_are_recorded_at_once(
     store: Store, recorder: HookRecorder
 ) -> None:
     recorder = Counting(store, await term_of(store))
-    plugins = (Silent, Slow, Recording, Breaks, Second)
+    plugins = (Silent, Slow, Recording, RaisingPlugin, Second)
     await pipeline_of(*plugins).run("start", view(), done=(), recorder=recorder)
     assert recorder.written == [["slow"], ["recording"], ["second"]]
 
@@ -301,7 +301,7 @@ async def test_a_recorded_hook_does_not_run_again(store: Store, recorder: HookRe
 async def test_a_failing_hook_does_not_block_others_and_is_retried_up_to_a_limit(
     store: Store, recorder: HookRecorder, clock: Clock
 ) -> None:
-    pipeline = pipeline_of(Recording, Breaks, Second)
+    pipeline = pipeline_of(Recording, RaisingPlugin, Second)
     pauses = []
     while True:
         state = (await hooks(store)).get("start", HookState())
@@ -325,14 +325,14 @@ async def test_a_failing_hook_does_not_block_others_and_is_retried_up_to_a_limit
     assert RAN == [("recording", "start"), ("second", "start")]
 
 
-class Away:
+class UnavailableLedger:
     """A ledger whose store is unavailable."""
 
     async def write_up(self, job_id: str) -> float | None:
         raise StoreUnavailable("away")
 
 
-class AwayToo(JobPlugin):
+class StoreUnavailablePlugin(JobPlugin):
     """A third-party plugin that raises the same error."""
 
     name: ClassVar[str] = "away_too"
@@ -344,23 +344,23 @@ class AwayToo(JobPlugin):
 async def test_hooks_of_built_in_plugins_are_retried_through_a_store_outage(
     store: Store, recorder: HookRecorder
 ) -> None:
-    context = make_context(ledger=Away())
+    context = make_context(ledger=UnavailableLedger())
     pipeline = Pipeline([AccountingPlugin(context)], instance="test", namespace="jobs")
     with pytest.raises(StoreUnavailable):
         await pipeline.run("cleanup", view(), done=(), recorder=recorder)
     assert await hooks(store) == {}
-    await pipeline_of(AwayToo).run("cleanup", view(), done=(), recorder=recorder)
+    await pipeline_of(StoreUnavailablePlugin).run("cleanup", view(), done=(), recorder=recorder)
     assert (await hooks(store))["cleanup"].failed["away_too"].tries == 1
 
 
 async def test_a_hook_that_finally_succeeds_clears_its_failure(
     store: Store, recorder: HookRecorder, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline = pipeline_of(Breaks)
+    pipeline = pipeline_of(RaisingPlugin)
     await pipeline.run("start", view(), done=(), recorder=recorder)
     state = (await hooks(store))["start"]
     clock.now += 1
-    monkeypatch.setattr(Breaks, "on_job_start", Recording.on_job_start)
+    monkeypatch.setattr(RaisingPlugin, "on_job_start", Recording.on_job_start)
     await pipeline.run("start", view(), done=(), failed=state.failed, recorder=recorder)
     assert (await hooks(store))["start"] == HookState(frozenset({"breaks"}), {})
 
@@ -381,7 +381,7 @@ async def test_hooks_are_complete_once_all_present_plugins_ran() -> None:
         every = were_done(hook, "recording", "second", "one that was taken out")
         assert hook in pipeline.done_hooks(every)
     # A plugin without the hook has nothing pending.
-    pipeline = pipeline_of(Recording, Breaks)
+    pipeline = pipeline_of(Recording, RaisingPlugin)
     assert "cleanup" in pipeline.done_hooks(were_done("cleanup", "recording"))
     assert "start" not in pipeline.done_hooks(were_done("start", "recording"))
 
@@ -393,7 +393,7 @@ async def test_due_jobs_go_to_the_plugin_that_requested_them() -> None:
         await pipeline_of(Recording).monitor("gone", [view()])
 
 
-class Spoils(JobPlugin):
+class MutatingPlugin(JobPlugin):
     """A plugin that modifies whatever it receives."""
 
     name: ClassVar[str] = "spoils"
@@ -417,7 +417,7 @@ class Spoils(JobPlugin):
         return {}
 
 
-class Looks(JobPlugin):
+class LabelRecordingPlugin(JobPlugin):
     """A plugin that records the labels that it sees."""
 
     name: ClassVar[str] = "looks"
@@ -434,21 +434,25 @@ class Looks(JobPlugin):
 async def test_a_plugin_cannot_modify_its_arguments(
     recorder: HookRecorder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Looks, "seen", [])
+    monkeypatch.setattr(LabelRecordingPlugin, "seen", [])
     text = {"type": "text", "value": "x"}
     job = make_job(labels={"a": "b"}, parameters={"p": text}, invocation={"command": ["run"]})
     before = job.model_dump_json()
     plugins = [plugin(make_context()) for plugin in PLUGINS]
     pipeline = Pipeline(
-        [*plugins, Spoils(make_context()), Looks(make_context())], instance="test", namespace="jobs"
+        [*plugins, MutatingPlugin(make_context()), LabelRecordingPlugin(make_context())],
+        instance="test",
+        namespace="jobs",
     )
     plan = await pipeline.plan(job)
-    await pipeline_of(Spoils, Looks).run("start", view(job), done=(), recorder=recorder)
+    await pipeline_of(MutatingPlugin, LabelRecordingPlugin).run(
+        "start", view(job), done=(), recorder=recorder
+    )
     batch = [view(job)]
-    assert await pipeline_of(Spoils).monitor("spoils", batch) == {}
+    assert await pipeline_of(MutatingPlugin).monitor("spoils", batch) == {}
     assert len(batch) == 1
     assert plan.job.model_dump_json() == job.model_dump_json() == before
-    assert Looks.seen == [{"a": "b"}] * 2
+    assert LabelRecordingPlugin.seen == [{"a": "b"}] * 2
 
 
 def test_two_plugins_cannot_create_the_same_companion() -> None:

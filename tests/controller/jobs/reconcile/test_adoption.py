@@ -23,7 +23,7 @@ from controller.store.jobs.tools import AttachedTool, find_tool
 from controller.volcano.names import labels_of, peer_service_name, volcano_job_name
 from controller.volcano.observed import ObservedJob, read_job
 from tests.controller.kube.api_server import Script, says, serving
-from tests.controller.samples import make_defaults, make_observed, make_seen
+from tests.controller.samples import make_defaults, make_observed, make_observed_state
 
 SPEC = json.dumps({"id": "j1", "owner": {"user": "ada"}, "image": "busybox"})
 
@@ -183,7 +183,7 @@ async def test_an_aborted_tool_has_ended(
     await adopt(tmp_path, beside=[aborted], spec=SPEC, attempt="1")
     run, _ = await kept(tmp_path)
     assert run is not None
-    step = decide(make_seen(run, aborted))
+    step = decide(make_observed_state(run, aborted))
     assert isinstance(step, SetOutcome)
     assert (step.outcome, step.reason) == ("FAILURE", "stopped")
 

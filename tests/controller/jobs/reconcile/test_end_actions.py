@@ -31,7 +31,7 @@ from controller.volcano.names import (
 from controller.volcano.observed import ObservedJob
 from tests.controller.conftest import Clock
 from tests.controller.jobs.reconcile.end_world import ENDS, RUNS, WHY, run, seconds_of, world
-from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
+from tests.controller.samples import UID, make_observed, make_observed_state, make_pod, make_record
 
 # One attempt
 
@@ -39,9 +39,12 @@ from tests.controller.samples import UID, make_observed, make_pod, make_record, 
 async def test_a_suspension_is_recorded_before_the_abort(store: Store, clock: Clock) -> None:
     record = replace(RUNS, desired="suspended")
     async with world(store, clock, record) as w:
-        await w.ends.abort_volcano_job(make_seen(record))
+        await w.ends.abort_volcano_job(make_observed_state(record))
         assert (w.cluster.told, (await w.record()).stopping) == ([], False)
-        assert await seconds_of(w.ends.abort_volcano_job(make_seen(record, make_observed()))) == 2.0
+        assert (
+            await seconds_of(w.ends.abort_volcano_job(make_observed_state(record, make_observed())))
+            == 2.0
+        )
         assert w.cluster.told == [("AbortJob", "j1", UID)]
         after = await w.record()
         assert after.stopping
@@ -54,13 +57,13 @@ async def test_a_job_resumed_meanwhile_is_not_aborted(store: Store, clock: Clock
     async with world(store, clock, record) as w:
         async with store.write() as transaction:
             await update_and_notify(transaction, record, now=clock.now, desired="run")
-        await w.ends.abort_volcano_job(make_seen(record, make_observed()))
+        await w.ends.abort_volcano_job(make_observed_state(record, make_observed()))
         assert (w.cluster.told, (await w.record()).stopping) == ([], False)
 
 
 async def test_a_policy_command_is_recorded_as_the_controllers(store: Store, clock: Clock) -> None:
     async with world(store, clock, RUNS) as w:
-        seen = make_seen(RUNS, make_observed())
+        seen = make_observed_state(RUNS, make_observed())
         order = IssueCommand("TerminateJob", "it took too long")
         assert await seconds_of(w.actions.do(order, seen)) == 2.0
         assert w.cluster.told == [("TerminateJob", "j1", UID)]
@@ -72,7 +75,7 @@ async def test_a_policy_sends_no_command_after_another_request(store: Store, clo
     async with world(store, clock, RUNS) as w:
         async with store.write() as transaction:
             await update_and_notify(transaction, RUNS, now=clock.now, desired="suspended")
-        seen = make_seen(RUNS, make_observed())
+        seen = make_observed_state(RUNS, make_observed())
         await w.actions.do(IssueCommand("TerminateJob", "it took too long"), seen)
         assert (w.cluster.told, (await w.record()).ordered) == ([], None)
 
@@ -93,7 +96,7 @@ async def test_a_replaced_attempt_is_closed_with_the_reason(
     job = make_observed("Failed", retries=4, max_retry=3)
     async with world(store, clock, record) as w:
         await w.ends.start_next_attempt(
-            StartNextAttempt(why, "once more", WHY), make_seen(record, job)
+            StartNextAttempt(why, "once more", WHY), make_observed_state(record, job)
         )
         after = await w.record()
         assert (after.renewal, after.evictions, after.state) == (why, evictions, "IN_QUEUE")
@@ -108,7 +111,7 @@ async def test_a_decision_from_before_a_requested_end_is_dropped(
     store: Store, clock: Clock
 ) -> None:
     async with world(store, clock, RUNS) as w:
-        seen = make_seen(RUNS, make_observed("Failed"))
+        seen = make_observed_state(RUNS, make_observed("Failed"))
         await w.somebody_ends_it()
         await w.ends.start_next_attempt(StartNextAttempt("evicted", "once more"), seen)
         assert await w.ends.set_outcome(SetOutcome(State.FAILURE, "failed"), seen) is None
@@ -198,9 +201,9 @@ async def test_a_later_attempt_in_the_cluster_is_adopted(store: Store, clock: Cl
     past = {ATTEMPT_ANNOTATION: "3", RETRIES_USED_ANNOTATION: "4", EVICTIONS_ANNOTATION: "2"}
     later = make_observed(uid="later", annotations=past)
     async with world(store, clock, record) as w:
-        await w.ends.adopt_newer_attempt(make_seen(record))
+        await w.ends.adopt_newer_attempt(make_observed_state(record))
         assert await w.record() == record
-        await w.ends.adopt_newer_attempt(make_seen(record, later))
+        await w.ends.adopt_newer_attempt(make_observed_state(record, later))
         after = await w.record()
         assert (after.attempt, after.uid, after.renewal, after.stopping) == (
             3,
@@ -227,7 +230,7 @@ async def test_a_later_attempt_that_is_aborted_was_suspended(
 ) -> None:
     later = make_observed(phase, uid="later", annotations={ATTEMPT_ANNOTATION: "2"})
     async with world(store, clock, RUNS) as w:
-        await w.ends.adopt_newer_attempt(make_seen(RUNS, later))
+        await w.ends.adopt_newer_attempt(make_observed_state(RUNS, later))
         assert (await w.record()).stopping is stopping
 
 
@@ -237,7 +240,7 @@ async def test_a_later_attempt_is_not_adopted_after_a_new_request(
     later = make_observed(uid="later", annotations={ATTEMPT_ANNOTATION: "2"})
     async with world(store, clock, RUNS) as w:
         await w.somebody_ends_it()
-        await w.ends.adopt_newer_attempt(make_seen(RUNS, later))
+        await w.ends.adopt_newer_attempt(make_observed_state(RUNS, later))
         assert ((await w.record()).attempt, len(await w.attempts())) == (1, 1)
 
 

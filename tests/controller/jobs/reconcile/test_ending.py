@@ -23,7 +23,7 @@ from controller.store.jobs.progress import (
     record_companions,
 )
 from tests.controller.conftest import Clock
-from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
+from tests.controller.samples import UID, make_observed, make_observed_state, make_pod, make_record
 
 RUNS = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
 
@@ -98,13 +98,13 @@ async def test_a_volcano_job_with_another_uid_is_not_the_jobs(store: Store, cloc
         await ends.confirm_gone(RUNS)
     cluster.uid = "another one's"
     await ends.confirm_gone(RUNS)
-    await ends.set_outcome(LOST, make_seen(RUNS))
+    await ends.set_outcome(LOST, make_observed_state(RUNS))
     assert ((await found(store)).outcome, (await found(store)).end_reason) == ("FAILURE", "lost")
 
 
 def test_uncounted_evictions_restore_no_retry() -> None:
     pods = [make_pod(n, phase="Failed", reason="Evicted") for n in range(3)]
-    evicted = make_seen(RUNS, None, *pods).runs.values()
+    evicted = make_observed_state(RUNS, None, *pods).runs.values()
     assert used_retries(1, evicted, None) == 0
     assert used_retries(5, evicted, None) == 2
 
@@ -120,7 +120,7 @@ def test_only_a_job_aborted_by_the_controller_becomes_suspended(
         uid=UID, state="RUNNING", reason="suspending", message="x", started_at=2.0,
         desired="suspended", stopping=stopping,
     )  # fmt: skip
-    step = decide(make_seen(record, make_observed(phase)))
+    step = decide(make_observed_state(record, make_observed(phase)))
     assert isinstance(step, SetOutcome) == ends
     if isinstance(step, SetOutcome):
         assert (step.outcome, step.reason) == (State.FAILURE, "stopped")
@@ -128,6 +128,6 @@ def test_only_a_job_aborted_by_the_controller_becomes_suspended(
 
 @pytest.mark.parametrize(("phase", "reason"), [("Running", "deleted"), ("Completed", "completed")])
 def test_a_deleted_job_that_had_ended_keeps_its_outcome(phase: str, reason: str) -> None:
-    step = decide(make_seen(RUNS, make_observed(phase, deleting=True)))
+    step = decide(make_observed_state(RUNS, make_observed(phase, deleting=True)))
     assert isinstance(step, SetOutcome)
     assert step.reason == reason

@@ -75,7 +75,7 @@ SPEC = {
 }
 
 
-class Both:
+class TwoAccounts:
     """The cluster through the controller's account, and through an administrator's."""
 
     def __init__(self, kube: Kube, admin: Kube) -> None:
@@ -84,7 +84,7 @@ class Both:
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
-async def both() -> AsyncIterator[Both]:
+async def both() -> AsyncIterator[TwoAccounts]:
     async with (
         EmbeddedCluster() as cluster,
         Kube.connect(cluster.kubeconfig("controller")) as kube,
@@ -96,7 +96,7 @@ async def both() -> AsyncIterator[Both]:
             return await prerequisites.why_not_ready("jobs", "default") is None
 
         await eventually(ready)
-        yield Both(kube, admin)
+        yield TwoAccounts(kube, admin)
 
 
 @pytest.fixture
@@ -106,7 +106,7 @@ def instance(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def cluster(both: Both, instance: str) -> JobObjects:
+def cluster(both: TwoAccounts, instance: str) -> JobObjects:
     return JobObjects(both.kube, instance=instance)
 
 
@@ -125,7 +125,7 @@ def secret(name: str, value: str = "b25l") -> Companion:
 
 
 async def test_a_companion_is_created_recreated_and_then_owned(
-    both: Both, cluster: JobObjects, instance: str
+    both: TwoAccounts, cluster: JobObjects, instance: str
 ) -> None:
     owner = await make_vcjob(both.admin, "own", instance)
     one = secret("j-own.parameters")
@@ -152,7 +152,7 @@ async def test_a_companion_is_created_recreated_and_then_owned(
 
 
 async def test_a_foreign_companion_is_not_touched(
-    both: Both, cluster: JobObjects, instance: str
+    both: TwoAccounts, cluster: JobObjects, instance: str
 ) -> None:
     labels = {INSTANCE_LABEL: "another", JOB_LABEL: "x"}
     metadata = {"name": "j-x.parameters", "labels": labels}
@@ -171,7 +171,7 @@ async def test_a_foreign_companion_is_not_touched(
 
 @pytest.mark.parametrize("owner", ["another", ""], ids=["foreign", "ours"])
 async def test_only_the_controllers_command_is_withdrawn(
-    both: Both, cluster: JobObjects, instance: str, owner: str
+    both: TwoAccounts, cluster: JobObjects, instance: str, owner: str
 ) -> None:
     labels = {INSTANCE_LABEL: owner or instance, JOB_LABEL: "wd"}
     name, target = "j-wd.command", {"kind": "Job", "name": "j-none"}
@@ -194,7 +194,7 @@ async def test_only_the_controllers_command_is_withdrawn(
 
 
 async def test_a_job_is_stopped_although_a_foreign_command_has_its_name(
-    both: Both, cluster: JobObjects, instance: str
+    both: TwoAccounts, cluster: JobObjects, instance: str
 ) -> None:
     job = await make_vcjob(both.admin, "taken", instance)
     metadata = {"name": "j-taken.command", "finalizers": ["example.com/held"]}
@@ -221,7 +221,7 @@ async def test_a_job_is_stopped_although_a_foreign_command_has_its_name(
 
 
 async def test_an_intended_companion_is_removed_if_it_was_created(
-    both: Both, cluster: JobObjects
+    both: TwoAccounts, cluster: JobObjects
 ) -> None:
     made = await cluster.ensure_companion("int", "jobs", secret("j-int.parameters"), owner=None)
     intended = CompanionRecord(
@@ -234,7 +234,7 @@ async def test_an_intended_companion_is_removed_if_it_was_created(
 
 
 async def test_an_object_with_another_uid_under_the_name_is_left_alone(
-    both: Both, cluster: JobObjects
+    both: TwoAccounts, cluster: JobObjects
 ) -> None:
     made = await cluster.ensure_companion("old", "jobs", secret("j-old.parameters"), owner=None)
     await both.admin.delete(SECRETS, made.name, "jobs")
@@ -244,7 +244,7 @@ async def test_an_object_with_another_uid_under_the_name_is_left_alone(
     assert kept["metadata"]["uid"] == again.uid
 
 
-async def test_a_changed_network_policy_is_restored(both: Both, cluster: JobObjects) -> None:
+async def test_a_changed_network_policy_is_restored(both: TwoAccounts, cluster: JobObjects) -> None:
     plan = await make_pipeline().plan(make_job(id="pol"))
     (policy,) = [one for one in plan.companions if one.kind == "NetworkPolicy"]
     await cluster.ensure_companion("pol", "jobs", policy, owner=None)
@@ -255,7 +255,7 @@ async def test_a_changed_network_policy_is_restored(both: Both, cluster: JobObje
 
 
 async def test_a_terminating_companion_does_not_count_as_existing(
-    both: Both, cluster: JobObjects
+    both: TwoAccounts, cluster: JobObjects
 ) -> None:
     made = await cluster.ensure_companion("going", "jobs", secret("j-going.a"), owner=None)
     # As an EndpointSlice blocks a Service whose owner was deleted in the foreground.
@@ -269,7 +269,9 @@ async def test_a_terminating_companion_does_not_count_as_existing(
     assert again.uid != made.uid
 
 
-async def test_created_objects_are_found_in_a_full_quota(both: Both, cluster: JobObjects) -> None:
+async def test_created_objects_are_found_in_a_full_quota(
+    both: TwoAccounts, cluster: JobObjects
+) -> None:
     # The API server checks the quota before it checks whether the name exists: 403, not 409.
     volcano = JobObjects(both.kube, instance="test")
     plan, other = [await make_pipeline().plan(make_job(id=one)) for one in ("full", "fuller")]
@@ -295,7 +297,7 @@ async def test_created_objects_are_found_in_a_full_quota(both: Both, cluster: Jo
 
 @pytest.mark.parametrize("left", [{}, {INSTANCE_LABEL: "another"}, {INSTANCE_LABEL: "test"}])
 async def test_labels_changed_by_admission_are_restored_on_a_volcano_job(
-    both: Both, left: dict[str, str]
+    both: TwoAccounts, left: dict[str, str]
 ) -> None:
     # As a policy engine that allows listed labels only: the controller finds objects by label.
     create = both.kube.create
@@ -319,7 +321,7 @@ async def test_labels_changed_by_admission_are_restored_on_a_volcano_job(
     await eventually(is_gone)
 
 
-async def test_a_volcano_job_is_created_once(both: Both, instance: str) -> None:
+async def test_a_volcano_job_is_created_once(both: TwoAccounts, instance: str) -> None:
     cluster = JobObjects(both.kube, instance="test")
     plan = await make_pipeline().plan(make_job(id="once"))
     first = await cluster.ensure_volcano_job(plan)
@@ -340,7 +342,7 @@ async def test_a_volcano_job_is_created_once(both: Both, instance: str) -> None:
 
 
 async def test_recovery_data_is_found_only_for_its_own_volcano_job(
-    both: Both, cluster: JobObjects, instance: str
+    both: TwoAccounts, cluster: JobObjects, instance: str
 ) -> None:
     job = await make_vcjob(both.admin, "start", instance)
     assert await cluster.find_recovery_data(job) == {}
@@ -356,7 +358,9 @@ async def test_recovery_data_is_found_only_for_its_own_volcano_job(
 # Prerequisites
 
 
-async def test_prerequisites_report_missing_objects_and_create_the_namespace(both: Both) -> None:
+async def test_prerequisites_report_missing_objects_and_create_the_namespace(
+    both: TwoAccounts,
+) -> None:
     prerequisites = Prerequisites(both.kube, instance="test", clock=time.monotonic)
     assert "no queue" in (await prerequisites.why_not_ready("jobs", "missing") or "")
     first = await prerequisites.why_not_ready("new-ground", "default")
@@ -372,7 +376,7 @@ async def test_prerequisites_report_missing_objects_and_create_the_namespace(bot
 # The store's identity, and objects that the store does not know
 
 
-async def test_the_store_identity_is_replaced_only_if_unchanged(both: Both) -> None:
+async def test_the_store_identity_is_replaced_only_if_unchanged(both: TwoAccounts) -> None:
     identity = StoreIdentity(both.kube, instance="idt", namespace="jobs")
     assert await identity.read() is None
     await identity.write("one", instead_of=None)
@@ -387,7 +391,7 @@ async def test_the_store_identity_is_replaced_only_if_unchanged(both: Both) -> N
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def settled(
-    both: Both, instance: str, tmp_path: Path
+    both: TwoAccounts, instance: str, tmp_path: Path
 ) -> AsyncIterator[tuple[Parts, InformerCache]]:
     store = Store(f"sqlite:///{tmp_path}/store.db")
     await store.open()
@@ -416,7 +420,7 @@ def lease(name: str, **spec: Any) -> Companion:
 
 
 async def test_a_companion_of_a_declared_kind_is_created_merged_owned_and_removed(
-    both: Both, cluster: JobObjects, instance: str, monkeypatch: pytest.MonkeyPatch
+    both: TwoAccounts, cluster: JobObjects, instance: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     owner = await make_vcjob(both.admin, "lease", instance)
     name = "j-lease.plugin"
@@ -459,7 +463,7 @@ async def test_a_companion_of_a_declared_kind_is_created_merged_owned_and_remove
 
 
 async def test_a_foreign_object_of_a_declared_kind_is_not_touched(
-    both: Both, cluster: JobObjects
+    both: TwoAccounts, cluster: JobObjects
 ) -> None:
     metadata = {"name": "j-theirs.plugin", "labels": {INSTANCE_LABEL: "another", JOB_LABEL: "x"}}
     theirs = await both.admin.create(LEASES, {"metadata": metadata, "spec": {}}, "jobs")
@@ -471,7 +475,7 @@ async def test_a_foreign_object_of_a_declared_kind_is_not_touched(
     assert await both.admin.get(LEASES, "j-theirs.plugin", "jobs") == theirs
 
 
-async def test_rights_needed_by_plugins_are_checked_before_a_job_waits(both: Both) -> None:
+async def test_rights_needed_by_plugins_are_checked_before_a_job_waits(both: TwoAccounts) -> None:
     def kind(api_version: str, name: str, plural: str) -> CompanionKind:
         return CompanionKind(api_version=api_version, kind=name, plural=plural)
 
@@ -510,7 +514,7 @@ class ComesAndGoes(JobPlugin):
 
 
 async def test_companions_created_before_a_plugin_raised_are_removed_with_the_job(
-    both: Both,
+    both: TwoAccounts,
     settled: tuple[Parts, InformerCache],
     instance: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -555,7 +559,7 @@ async def until_seen(informer: InformerCache, job_id: str) -> None:
 
 @pytest.mark.parametrize("count", [5, pytest.param(50, marks=pytest.mark.long)])
 async def test_an_empty_store_beside_running_jobs_adopts_them_all(
-    both: Both, settled: tuple[Parts, InformerCache], instance: str, count: int
+    both: TwoAccounts, settled: tuple[Parts, InformerCache], instance: str, count: int
 ) -> None:
     parts, informer = settled
     made = [
@@ -582,7 +586,7 @@ async def test_an_empty_store_beside_running_jobs_adopts_them_all(
 
 
 async def test_an_unadoptable_job_blocks_all_other_actions(
-    both: Both, settled: tuple[Parts, InformerCache], instance: str
+    both: TwoAccounts, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
     parts, informer = settled
     await make_vcjob(both.admin, "odd", instance, **{"fumarole.dev/spec": spec_of("other")})
@@ -600,7 +604,7 @@ async def test_an_unadoptable_job_blocks_all_other_actions(
 
 
 async def test_an_unknown_volcano_job_is_adopted_and_one_with_tombstone_removed(
-    both: Both, settled: tuple[Parts, InformerCache], instance: str
+    both: TwoAccounts, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
     parts, informer = settled
     await parts.adoption.settle()
@@ -621,7 +625,7 @@ async def test_an_unknown_volcano_job_is_adopted_and_one_with_tombstone_removed(
 
 
 async def test_a_volcano_job_without_annotations_is_left_alone(
-    both: Both, settled: tuple[Parts, InformerCache], instance: str
+    both: TwoAccounts, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
     parts, informer = settled
     await parts.adoption.settle()
@@ -635,7 +639,7 @@ async def test_a_volcano_job_without_annotations_is_left_alone(
 
 
 async def test_a_foreign_store_adopts_all_jobs_first(
-    both: Both, settled: tuple[Parts, InformerCache], instance: str
+    both: TwoAccounts, settled: tuple[Parts, InformerCache], instance: str
 ) -> None:
     parts, informer = settled
     identity = StoreIdentity(both.kube, instance=instance, namespace="jobs")

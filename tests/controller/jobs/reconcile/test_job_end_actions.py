@@ -45,14 +45,14 @@ from controller.volcano.observed import ObservedJob
 from shared.audit import LOGGER
 from tests.controller.conftest import Clock
 from tests.controller.jobs.reconcile.end_world import ENDS, RUNS, WHY, run, seconds_of, world
-from tests.controller.samples import UID, make_observed, make_record, make_seen
+from tests.controller.samples import UID, make_observed, make_observed_state, make_record
 
 
 async def test_the_outcome_is_decided_before_it_is_reported(store: Store, clock: Clock) -> None:
     job = make_observed("Failed", retries=4, max_retry=3)
     runs = {one.pod_uid: one for one in (run(started_at=6.0), run("b"), run("c", started_at=None))}
     async with world(store, clock, RUNS) as w:
-        seen = make_seen(RUNS, job, runs=runs)
+        seen = make_observed_state(RUNS, job, runs=runs)
         after = await w.ends.set_outcome(
             SetOutcome(State.FAILURE, "exit_code", "it broke", WHY), seen
         )
@@ -74,7 +74,7 @@ async def test_a_job_that_ran_unobserved_started_with_its_first_pod(
     runs = {one.pod_uid: one for one in (run(started_at=6.0), run("b"))}
     async with world(store, clock, record) as w:
         await w.ends.set_outcome(
-            SetOutcome(State.SUCCESS, "completed"), make_seen(record, runs=runs)
+            SetOutcome(State.SUCCESS, "completed"), make_observed_state(record, runs=runs)
         )
         assert (await w.record()).started_at == 4.0
 
@@ -82,7 +82,7 @@ async def test_a_job_that_ran_unobserved_started_with_its_first_pod(
 async def test_a_job_without_started_pods_has_not_started(store: Store, clock: Clock) -> None:
     record = make_record(uid=UID)
     async with world(store, clock, record) as w:
-        await w.ends.set_outcome(SetOutcome(State.FAILURE, "failed"), make_seen(record))
+        await w.ends.set_outcome(SetOutcome(State.FAILURE, "failed"), make_observed_state(record))
         assert (await w.record()).started_at is None
         assert [one.started_at for one in await w.attempts()] == [None]
 
@@ -107,7 +107,7 @@ async def test_an_attempt_keeps_its_last_observed_restart_count(
     async with world(store, clock, RUNS) as w:
         async with store.write() as transaction:
             await update_attempt(transaction, "j1", 1, retries=1, restarts=1)
-        await w.ends.set_outcome(LOST, make_seen(RUNS, shown, last=last))
+        await w.ends.set_outcome(LOST, make_observed_state(RUNS, shown, last=last))
         (closed,) = await w.attempts()
         assert (closed.retries, closed.restarts) == (restarts, restarts)
 
@@ -120,7 +120,9 @@ async def test_a_missing_volcano_job_is_acted_on_only_after_a_confirming_read(
         assert await seconds_of(w.ends.confirm_gone(RUNS)) == 1.0
         w.cluster.job = None
         await w.ends.confirm_gone(RUNS)
-        await w.ends.start_next_attempt(StartNextAttempt("evicted", "once more"), make_seen(RUNS))
+        await w.ends.start_next_attempt(
+            StartNextAttempt("evicted", "once more"), make_observed_state(RUNS)
+        )
         assert (await w.record()).renewal == "evicted"
 
 
@@ -308,7 +310,7 @@ async def test_the_last_hook_waits_for_events_of_pods_that_may_have_run(
     async with world(store, clock, ENDS, *runs) as w:
         async with store.write() as transaction:
             await update_attempt(transaction, "j1", 1, started_at=2.0, ended_at=clock.now)
-        seen = make_seen(ENDS, runs={one.pod_uid: one for one in runs}, now=clock.now)
+        seen = make_observed_state(ENDS, runs={one.pod_uid: one for one in runs}, now=clock.now)
         assert await w.actions._knows_pods(seen) is not waits
         assert await w.actions._knows_pods(replace(seen, now=clock.now + 31))
         assert not await w.actions._knows_pods(replace(seen, pods_stale=True))

@@ -21,7 +21,13 @@ from controller.store.jobs.job_rows import find_job, insert_job, update_job
 from controller.store.jobs.progress import due_jobs, set_due
 from controller.volcano.observed import ObservedJob
 from tests.controller.conftest import Clock
-from tests.controller.samples import forget_jobs, make_context, make_job, make_record, make_seen
+from tests.controller.samples import (
+    forget_jobs,
+    make_context,
+    make_job,
+    make_observed_state,
+    make_record,
+)
 
 
 class Counting(JobPlugin):
@@ -52,7 +58,7 @@ async def monitoring(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
     async def observe(job_id: str) -> ObservedState | None:
         async with store.read() as transaction:
             record = await find_job(transaction, job_id)
-        return None if record is None else make_seen(record)
+        return None if record is None else make_observed_state(record)
 
     def show(seen: ObservedState) -> JobFromServer:
         return JobFromServer(
@@ -184,7 +190,7 @@ async def test_a_full_batch_is_followed_by_the_next_at_once(
     assert Counting.batches == [["a", "b"], ["c"]]
 
 
-class Stuck(JobPlugin):
+class HangingPlugin(JobPlugin):
     """A plugin whose hook never returns."""
 
     name: ClassVar[str] = "stuck"
@@ -200,7 +206,7 @@ async def test_a_hanging_plugin_delays_no_other_plugin(
     monitoring: Monitoring, store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline = Pipeline(
-        [Stuck(make_context()), Counting(make_context())], instance="test", namespace="jobs"
+        [HangingPlugin(make_context()), Counting(make_context())], instance="test", namespace="jobs"
     )
     monkeypatch.setattr(monitoring, "_pipeline", pipeline)
     await make_due(store, clock, "a", "b", plugin="stuck")
@@ -237,7 +243,7 @@ class BusyCache:
         return []
 
 
-class Nothing:
+class IdleObserver:
     """An adoption and observer that find nothing."""
 
     async def settle(self) -> None:
@@ -256,7 +262,7 @@ async def test_a_busy_watch_does_not_starve_monitoring(
     # In UCloud/Compute scheduled checks ran only after 30 s without an event.
     await make_due(store, clock, "a")
     queue = WorkQueue(clock=asyncio.get_running_loop().time, random=lambda: 0.5)
-    nothing: Any = Nothing()
+    nothing: Any = IdleObserver()
     informer: Any = BusyCache(lambda job_id: queue.enqueue(job_id, "cluster"))
     reconciler = Reconciler(
         store=store,

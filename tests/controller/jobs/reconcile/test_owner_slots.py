@@ -16,14 +16,14 @@ class World:
     """Slots, two for each owner, and the jobs that the slots enqueued."""
 
     def __init__(self) -> None:
-        self.woken: list[str] = []
-        self.slots = OwnerSlots(2, self.woken.append)
+        self.enqueued: list[str] = []
+        self.slots = OwnerSlots(2, self.enqueued.append)
 
     def waits(self, owner: Owner, *job_ids: str) -> bool:
         for job_id in job_ids:
             with pytest.raises(RequeueAfter), self.slots.take(owner, job_id):
                 pass
-        return not self.woken
+        return not self.enqueued
 
 
 def test_an_owner_at_its_limit_does_not_block_others() -> None:
@@ -32,7 +32,7 @@ def test_an_owner_at_its_limit_does_not_block_others() -> None:
         assert world.waits(ADA, "a3")
         with world.slots.take(BOB, "b1"), world.slots.take(("project", "ada"), "p1"):
             assert world.waits(ADA, "a4")
-    assert set(world.woken) == {"a3", "a4"}
+    assert set(world.enqueued) == {"a3", "a4"}
 
 
 def test_a_freed_slot_goes_to_the_longest_waiter() -> None:
@@ -40,12 +40,12 @@ def test_a_freed_slot_goes_to_the_longest_waiter() -> None:
     with world.slots.take(ADA, "a1"):
         with world.slots.take(ADA, "a2"):
             assert world.waits(ADA, "a3", "a4", "a3")
-        assert world.woken == ["a3"]
+        assert world.enqueued == ["a3"]
         # An enqueued job has its turn only when it takes the slot.
         with world.slots.take(ADA, "a5"):
-            world.woken.clear()
+            world.enqueued.clear()
             assert world.waits(ADA, "a3")
-        assert world.woken == ["a3"]
+        assert world.enqueued == ["a3"]
 
 
 def test_a_cancelled_waiter_passes_its_turn_on() -> None:
@@ -54,10 +54,10 @@ def test_a_cancelled_waiter_passes_its_turn_on() -> None:
         with world.slots.take(ADA, "a2"):
             world.waits(ADA, "a3", "a4")
         world.slots.forget("a3")
-        assert world.woken == ["a3", "a4"]
+        assert world.enqueued == ["a3", "a4"]
         world.slots.forget("a3")
         world.slots.forget("b9")
-        assert world.woken == ["a3", "a4"]
+        assert world.enqueued == ["a3", "a4"]
 
 
 def test_a_failure_releases_its_slot_and_no_state_is_kept() -> None:
@@ -65,7 +65,7 @@ def test_a_failure_releases_its_slot_and_no_state_is_kept() -> None:
     with suppress(ZeroDivisionError), world.slots.take(ADA, "a1"), world.slots.take(ADA, "a2"):
         world.waits(ADA, "a3")
         raise ZeroDivisionError
-    assert world.woken == ["a3", "a3"]
+    assert world.enqueued == ["a3", "a3"]
     with world.slots.take(ADA, "a3"):
         assert len(world.slots) == 0
     assert not world.slots._used

@@ -10,13 +10,13 @@ from prometheus_client import CollectorRegistry
 from controller.jobs.history.job_record import JobEvent
 from controller.jobs.reconcile.lifecycle.steps import Step, UpdateStatus
 from controller.jobs.reconcile.reconciler import ReconcilerMetrics
-from tests.controller.samples import make_record, make_seen
+from tests.controller.samples import make_observed_state, make_record
 
 
 def test_a_start_is_counted_once_per_job() -> None:
     registry = CollectorRegistry()
     metrics = ReconcilerMetrics(registry)
-    waits = make_seen(make_record(created_at=1.0))
+    waits = make_observed_state(make_record(created_at=1.0))
     runs = replace(waits, record=replace(waits.record, state="RUNNING"))
     metrics.step_done(UpdateStatus(JobEvent.STARTED, None, None), waits, now=4.0)
     metrics.step_done(UpdateStatus(JobEvent.STARTED, "node_not_ready", "n1"), runs, now=9.0)
@@ -49,7 +49,7 @@ def test_a_renamed_step_keeps_its_metric_label() -> None:
     steps = {step.__name__: step for step in get_args(Step)}
     assert steps.keys() == published.keys() | same
     registry = CollectorRegistry()
-    metrics, seen = ReconcilerMetrics(registry), make_seen(make_record())
+    metrics, seen = ReconcilerMetrics(registry), make_observed_state(make_record())
     for name, step in steps.items():
         some = UpdateStatus(JobEvent.WAITS, "asked", None)
         metrics.step_done(some if step is UpdateStatus else step.__new__(step), seen, now=9.0)

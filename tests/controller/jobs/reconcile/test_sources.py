@@ -23,7 +23,7 @@ from tests.controller.new_stores import new_sqlite
 from tests.controller.running import eventually
 
 
-class Away(Store):
+class UnavailableStore(Store):
     """A store that does not respond to the first requests."""
 
     unanswered = 20
@@ -42,7 +42,7 @@ async def test_a_store_outage_at_the_start_of_a_leader_is_awaited_and_logged_onc
 ) -> None:
     caplog.set_level("INFO")
     monkeypatch.setattr(module, "POLL_SECONDS", 0.01)
-    store, began = Away(new_sqlite(tmp_path)), asyncio.Event()
+    store, began = UnavailableStore(new_sqlite(tmp_path)), asyncio.Event()
     async with store.write() as transaction:
         await ensure_position(transaction, new_identity="me")
 
@@ -76,10 +76,10 @@ async def test_a_store_outage_at_the_start_of_a_leader_is_awaited_and_logged_onc
     assert lines() == told
     store.unanswered = 20
 
-    async def is_told_again() -> bool:
+    async def is_logged_again() -> bool:
         return lines() == told * 2
 
-    await eventually(is_told_again)
+    await eventually(is_logged_again)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await store.close()

@@ -29,7 +29,7 @@ from tests.controller.samples import make_context, make_plugins, make_record
 from tests.controller.volcano.test_capabilities import schema_of
 
 
-class Breaks(JobPlugin):
+class RaisingPlugin(JobPlugin):
     """A plugin that fails in its hook, after all other plugins."""
 
     name: ClassVar[str] = "breaks"
@@ -118,7 +118,7 @@ async def test_a_plugin_that_raises_stops_the_submission_before_any_create(
 ) -> None:
     cluster = Cluster()
     with pytest.raises(PluginFailed, match="breaks"):
-        await submit(store, clock, cluster, pipeline_of(Breaks))
+        await submit(store, clock, cluster, pipeline_of(RaisingPlugin))
     assert cluster.made == []
     async with store.read() as transaction:
         record = await find_job(transaction, "j1")

@@ -27,7 +27,7 @@ VAULT = Vault([os.urandom(32)])
 
 async def submit(store: Store, *jobs: Job) -> tuple[list[str], list[str]]:
     """Submit the jobs; return their results and the enqueued jobs."""
-    woken: list[str] = []
+    enqueued: list[str] = []
     submissions = Submissions(
         store=store,
         pipeline=make_pipeline(),
@@ -35,9 +35,9 @@ async def submit(store: Store, *jobs: Job) -> tuple[list[str], list[str]]:
         defaults=make_defaults(),
         clock=time.time,
         random=os.urandom,
-        enqueue=woken.append,
+        enqueue=enqueued.append,
     )
-    return [one.result for one in await submissions.submit(jobs, "best_effort")], woken
+    return [one.result for one in await submissions.submit(jobs, "best_effort")], enqueued
 
 
 @pytest.mark.needs("postgres")
@@ -60,13 +60,13 @@ async def test_of_two_concurrent_calls_one_creates_the_job_and_one_finds_it(
         ]
         await asyncio.sleep(0.3)
         assert not any(call.done() for call in calls)
-    (first, woken), (second, others), (third, more) = [call.result() for call in calls]
+    (first, enqueued), (second, others), (third, more) = [call.result() for call in calls]
     assert sorted([first[0], second[0], third[0]]) in (
         ["conflict", "created", "unchanged"],
         ["conflict", "conflict", "created"],
     )
     assert (first[1], second[1]) == ("created", "created")
-    assert sorted(woken + others + more) == ["j1", "j2", "j3"]
+    assert sorted(enqueued + others + more) == ["j1", "j2", "j3"]
     for store in stores:
         await store.close()
 

@@ -27,7 +27,7 @@ def store_url(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def woken(store: Store) -> list[str]:
+async def enqueued(store: Store) -> list[str]:
     """Give Ada many jobs and the ledger an entry; return the list that enqueued jobs go to."""
     async with store.write() as transaction:
         await insert_jobs(transaction, [(make_record(id=job_id), {}) for job_id in IDS])
@@ -36,8 +36,8 @@ async def woken(store: Store) -> list[str]:
 
 
 @pytest.fixture
-def commands(store: Store, woken: list[str]) -> JobCommands:
-    return JobCommands(store, clock=time.time, random=os.urandom, enqueue=woken.append)
+def commands(store: Store, enqueued: list[str]) -> JobCommands:
+    return JobCommands(store, clock=time.time, random=os.urandom, enqueue=enqueued.append)
 
 
 async def ending(store: Store) -> int:
@@ -48,12 +48,12 @@ async def ending(store: Store) -> int:
 
 
 async def test_a_writer_does_not_wait_for_all_jobs_of_an_owner(
-    store: Store, woken: list[str]
+    store: Store, enqueued: list[str]
 ) -> None:
     begun = asyncio.Event()
 
     def enqueue(job_id: str) -> None:
-        woken.append(job_id)
+        enqueued.append(job_id)
         begun.set()
 
     async def meanwhile() -> int:
@@ -65,13 +65,13 @@ async def test_a_writer_does_not_wait_for_all_jobs_of_an_owner(
         other = tasks.create_task(meanwhile())
         ended = tasks.create_task(commands.acknowledge(7, owners=ADA, job_ids=[]))
     assert ended.result() == (7, IDS)
-    assert sorted(woken) == IDS
+    assert sorted(enqueued) == IDS
     assert 0 < other.result() < MANY
     assert await ending(store) == MANY
 
 
 async def test_usage_is_acknowledged_only_with_the_ends_for_lack_of_funds(
-    store: Store, commands: JobCommands, woken: list[str], monkeypatch: pytest.MonkeyPatch
+    store: Store, commands: JobCommands, enqueued: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, left = store.write, 2
 
@@ -88,13 +88,13 @@ async def test_usage_is_acknowledged_only_with_the_ends_for_lack_of_funds(
             await commands.acknowledge(7, owners=ADA, job_ids=["never-was"])
     async with store.read() as transaction:
         assert await read_counter(transaction, "usage_acknowledged") == 0
-    assert woken == IDS[: await ending(store)] == IDS[:200]
+    assert enqueued == IDS[: await ending(store)] == IDS[:200]
     assert await commands.acknowledge(7, owners=ADA, job_ids=[]) == (7, IDS[200:])
-    assert woken == IDS
+    assert enqueued == IDS
 
 
 async def test_an_ended_job_is_not_ended_again_for_lack_of_funds(
-    store: Store, commands: JobCommands, woken: list[str]
+    store: Store, commands: JobCommands, enqueued: list[str]
 ) -> None:
     async with store.write() as transaction:
         over = make_record(id="over", state="SUCCESS", finished_at=2.0)
@@ -102,4 +102,4 @@ async def test_an_ended_job_is_not_ended_again_for_lack_of_funds(
     assert await commands.acknowledge(0, owners=[], job_ids=["over", IDS[0]]) == (0, [IDS[0]])
     async with store.read() as transaction:
         assert (await find_jobs(transaction, ["over"]))["over"].desired == "run"
-    assert woken == [IDS[0]]
+    assert enqueued == [IDS[0]]

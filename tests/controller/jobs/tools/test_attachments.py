@@ -29,7 +29,7 @@ def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-async def woken(store: Store) -> list[str]:
+async def enqueued(store: Store) -> list[str]:
     """Store a job with two tools, of which one runs; return the list that enqueued jobs go to."""
     tools = [make_tool(name=name) for name in ("board", "shell")]
     of = {"job": "j1", "name": "board", "rank": 0, "asked_at": 5.0}
@@ -42,13 +42,13 @@ async def woken(store: Store) -> list[str]:
 
 
 @pytest.fixture
-def tools(store: Store, woken: list[str]) -> Tools:
+def tools(store: Store, enqueued: list[str]) -> Tools:
     return Tools(
         store,
         plans=ToolPlans(make_pipeline(), make_defaults()),
         clock=time.time,
-        enqueue=woken.append,
-        routes=woken.append,
+        enqueue=enqueued.append,
+        routes=enqueued.append,
     )
 
 
@@ -63,10 +63,10 @@ async def left(store: Store) -> tuple[list[str], int, str]:
 
 
 async def test_removing_a_tool_removes_its_run_and_is_idempotent(
-    store: Store, tools: Tools, woken: list[str]
+    store: Store, tools: Tools, enqueued: list[str]
 ) -> None:
     assert await tools.remove("j1", "board", rank=0) is True
-    assert sorted(woken) == ["j1", "j1", RUN]
+    assert sorted(enqueued) == ["j1", "j1", RUN]
     assert await left(store) == (["shell"], 1, "ended")
     assert await tools.remove("j1", "board", rank=0) is False
     assert await tools.remove("j2", "board", rank=0) is None

@@ -19,10 +19,10 @@ from tests.controller.samples import (
     UID,
     make_job,
     make_observed,
+    make_observed_state,
     make_pipeline,
     make_pod,
     make_record,
-    make_seen,
 )
 
 BOARD = Tool(image="board", command=["board", "--port=6006"], port=6006, ready_path="/ready")
@@ -110,14 +110,14 @@ def test_tools_do_not_delay_their_job() -> None:
     record, pod = RUNNING, make_pod()
     due = due_run(make_tool(), None, job=JOB, record=record, pods=[pod])
     assert due is not None
-    seen = make_seen(record, make_observed(), pod, due_tools=(due,))
+    seen = make_observed_state(record, make_observed(), pod, due_tools=(due,))
     assert decide(seen) == StartTool(due)
-    ends = make_seen(record, make_observed("Completed"), pod, due_tools=(due,))
+    ends = make_observed_state(record, make_observed("Completed"), pod, due_tools=(due,))
     assert isinstance(decide(ends), SetOutcome)
     run = make_run(make_tool(), uid=UID, state="RUNNING", reason=None, message=None)
-    ends = make_seen(run, make_observed(), pod, unwanted=ASKED)
+    ends = make_observed_state(run, make_observed(), pod, unwanted=ASKED)
     assert decide(ends) == EndTool(ASKED)
-    assert decide(make_seen(run, make_observed(), pod)) == Wait()
+    assert decide(make_observed_state(run, make_observed(), pod)) == Wait()
 
 
 def test_the_status_of_a_tool_is_separate() -> None:

@@ -29,7 +29,7 @@ NOW = time.time()
 PUBLIC = f"demo.{BASE}"
 
 
-def passage_of(table: RouteTable, *, public: bool = False) -> AccessRight:
+def access_right_of(table: RouteTable, *, public: bool = False) -> AccessRight:
     known = table.route(SID)
     assert known is not None
     host = PUBLIC if public else f"{SID}.{BASE}"
@@ -59,7 +59,7 @@ def test_each_end_reason_has_its_close_code_and_refusal(
 
 def test_an_unused_access_right_has_no_user_and_is_not_counted() -> None:
     table = table_of(route(1))
-    access_right = passage_of(table)
+    access_right = access_right_of(table)
     assert (access_right.address, access_right.attachment) == ("", None)
     assert access_right.activity is UNCOUNTED
     fresh = type(UNCOUNTED)()
@@ -88,19 +88,19 @@ def test_an_unused_access_right_has_no_user_and_is_not_counted() -> None:
 def test_a_changed_route_ends_or_keeps_its_access_rights(
     change: dict[str, Any], ending: EndReason | None
 ) -> None:
-    access_right = passage_of(table_of(route(1)))
+    access_right = access_right_of(table_of(route(1)))
     assert check_access(access_right, table_of(route(1) | change), NOW) == ending
 
 
 def test_an_access_right_adopts_the_newer_revision() -> None:
-    access_right = passage_of(table_of(route(1)))
+    access_right = access_right_of(table_of(route(1)))
     check_access(access_right, table_of(route(1, rev=7)), NOW)
     assert access_right.route.rev == 7
 
 
 @pytest.mark.parametrize("state", ["ready", "closing"])
 def test_a_changed_target_ends_an_access_right_at_the_same_address(state: str) -> None:
-    access_right = passage_of(table_of(route(1)))
+    access_right = access_right_of(table_of(route(1)))
     moved = table_of(route(1, target={"id": "pod2"}, state=state))
     assert check_access(access_right, moved, NOW) == NEW_TARGET
     assert access_right.route.target is not None
@@ -108,7 +108,7 @@ def test_a_changed_target_ends_an_access_right_at_the_same_address(state: str) -
 
 
 def test_the_same_target_at_a_new_address_ends_nothing() -> None:
-    access_right = passage_of(table_of(route(1)))
+    access_right = access_right_of(table_of(route(1)))
     moved = table_of(route(80, target={"host": "10.9.8.7"}))
     assert check_access(access_right, moved, NOW) is None
     assert access_right.route.target is not None
@@ -123,17 +123,17 @@ def test_a_changed_clipboard_policy_ends_connections_that_filter_by_it(
     before: str, after: str, ending: EndReason | None
 ) -> None:
     desktop: dict[str, Any] = {"kind": "vnc", "target": {"scheme": "tcp"}}
-    access_right = passage_of(table_of(route(1, clipboard=before, **desktop)))
+    access_right = access_right_of(table_of(route(1, clipboard=before, **desktop)))
     assert check_access(access_right, table_of(route(1, clipboard=after, **desktop)), NOW) == ending
 
 
 def test_a_removed_session_ends_its_access_rights() -> None:
-    assert check_access(passage_of(table_of(route(1))), table_of(), NOW) == SESSION_ENDED
+    assert check_access(access_right_of(table_of(route(1))), table_of(), NOW) == SESSION_ENDED
 
 
 def test_an_access_right_ends_when_its_grant_expires() -> None:
     table = table_of(route(1))
-    access_right = passage_of(table)
+    access_right = access_right_of(table)
     assert check_access(access_right, table, GRANT.ends_at - 1) is None
     assert check_access(access_right, table, GRANT.ends_at) == GRANT_ENDED
 
@@ -153,20 +153,20 @@ def test_an_access_right_ends_when_its_grant_expires() -> None:
 def test_revocations_end_the_grants_that_they_name(member: str, ending: EndReason | None) -> None:
     table = table_of(route(1))
     table.load_revocation(member, NOW + 86400)
-    assert check_access(passage_of(table), table, NOW) == ending
+    assert check_access(access_right_of(table), table, NOW) == ending
 
 
 def test_a_later_token_of_a_revoked_user_is_valid() -> None:
     table = table_of(route(1))
     table.load_revocation(f"sub:{SID}:ada", NOW + 86400)
-    access_right = passage_of(table)
+    access_right = access_right_of(table)
     access_right.grant = msgspec.structs.replace(GRANT, issued_at=NOW + 5)
     assert check_access(access_right, table, NOW) is None
 
 
 def test_a_public_access_right_ends_when_its_host_becomes_private() -> None:
     public = route(1, hosts=[f"{SID}.{BASE}", PUBLIC], public=True)
-    access_right = passage_of(table_of(public), public=True)
+    access_right = access_right_of(table_of(public), public=True)
     assert check_access(access_right, table_of(public), NOW) is None
     assert access_right.ends_at == float("inf")
     assert check_access(access_right, table_of(public | {"public": False}), NOW) == SESSION_ENDED
@@ -177,6 +177,6 @@ def test_a_public_access_right_ends_when_its_host_becomes_private() -> None:
 
 
 def test_an_access_right_ends_with_grant_or_route_whichever_is_first() -> None:
-    access_right = passage_of(table_of(route(1, expires_at=NOW + 5)))
+    access_right = access_right_of(table_of(route(1, expires_at=NOW + 5)))
     assert access_right.ends_at == NOW + 5
-    assert passage_of(table_of(route(1))).ends_at == GRANT.ends_at
+    assert access_right_of(table_of(route(1))).ends_at == GRANT.ends_at

@@ -25,7 +25,7 @@ def start(line: str = "GET / HTTP/1.1") -> StartLine:
     return read_start_line(line.encode())
 
 
-def permit(table: RouteTable, **changes: Any) -> CachedDecision:
+def make_cached_decision(table: RouteTable, **changes: Any) -> CachedDecision:
     known = table.route(SID)
     assert known is not None
     assert known.target is not None
@@ -45,7 +45,7 @@ def table() -> RouteTable:
 
 
 def test_a_cached_decision_applies_to_the_next_request_of_the_same_user(table: RouteTable) -> None:
-    one = permit(table)
+    one = make_cached_decision(table)
     for line in ("GET / HTTP/1.1", "POST /other?x HTTP/1.1", "HEAD /fumarole HTTP/1.1"):
         assert one.covers(start(line), fields("X-Other: field"), table, NOW)
 
@@ -65,18 +65,20 @@ def test_a_cached_decision_applies_to_the_next_request_of_the_same_user(table: R
 def test_a_cached_decision_does_not_apply_to_another_user_host_or_method(
     table: RouteTable, other: Fields
 ) -> None:
-    assert not permit(table).covers(start(), other, table, NOW)
+    assert not make_cached_decision(table).covers(start(), other, table, NOW)
 
 
 @pytest.mark.parametrize("path", ["/.fumarole", "/.fumarole/", "/.fumarole/open", "/.fumarole?x"])
 def test_requests_for_gateway_pages_are_never_cached_decisions(
     table: RouteTable, path: str
 ) -> None:
-    assert not permit(table).covers(start(f"GET {path} HTTP/1.1"), fields(), table, NOW)
+    assert not make_cached_decision(table).covers(
+        start(f"GET {path} HTTP/1.1"), fields(), table, NOW
+    )
 
 
 def test_a_cached_decision_ends_with_its_grant_or_a_table_change(table: RouteTable) -> None:
-    one = permit(table)
+    one = make_cached_decision(table)
     assert not one.covers(start(), fields(), table, GRANT.ends_at)
     assert not one.covers(start(), fields(), table_of(route(1)), NOW), "another table"
     table.changes += 1
@@ -84,9 +86,12 @@ def test_a_cached_decision_ends_with_its_grant_or_a_table_change(table: RouteTab
 
 
 def test_an_uncacheable_decision_applies_once(table: RouteTable) -> None:
-    assert not permit(table, reusable=False).covers(start(), fields(), table, NOW)
+    assert not make_cached_decision(table, reusable=False).covers(start(), fields(), table, NOW)
 
 
 def test_the_base_path_precedes_the_target() -> None:
     for base, prefix in (("/", b""), ("/lab", b"/lab"), ("/lab/", b"/lab")):
-        assert permit(table_of(route(1, target={"base_path": base}))).path_prefix == prefix
+        assert (
+            make_cached_decision(table_of(route(1, target={"base_path": base}))).path_prefix
+            == prefix
+        )

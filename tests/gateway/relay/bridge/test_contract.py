@@ -157,11 +157,11 @@ async def test_a_bridge_receives_all_frames_sent_during_token_verification() -> 
 async def test_a_bridge_knows_whether_its_browser_has_unread_output(full: bool) -> None:
     told: list[str] = []
 
-    class Told(Echo):
+    class RecordingBridge(Echo):
         def pause_writing(self) -> None:
             told.append("pause")
 
-    async with rig(bridges={"vnc": Told}, route_changes=DESKTOP) as r:
+    async with rig(bridges={"vnc": RecordingBridge}, route_changes=DESKTOP) as r:
         r.gate.tokens["good"] = claims(kind="vnc")
         asked, proven, verify = asyncio.Event(), asyncio.Event(), r.gate.verify
 

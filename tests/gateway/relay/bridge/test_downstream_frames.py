@@ -17,7 +17,7 @@ HEAD = (
 )
 
 
-class Written:
+class FakeTransport:
     """Keeps written bytes, as a transport would."""
 
     def __init__(self) -> None:
@@ -32,7 +32,7 @@ class Receiver:
     """Accepts messages until it has enough."""
 
     def __init__(self) -> None:
-        self.written = Written()
+        self.written = FakeTransport()
         self.transport: asyncio.Transport | None = cast(Any, self.written)
         self.is_open = True
         self.messages: list[object] = []

@@ -66,7 +66,7 @@ async def make_noise(world: World, sid: str, cookie: str, pieces: list[bytes]) -
 
 
 @asynccontextmanager
-async def looking_at(port: int) -> AsyncIterator[RfbClient]:
+async def viewer_of(port: int) -> AsyncIterator[RfbClient]:
     """A client of the desktop itself, without the gateway."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     client = RfbClient(reader, writer)
@@ -81,7 +81,7 @@ async def test_fuzzed_input_of_a_viewer_changes_no_byte_and_no_pixel(world: Worl
     async with xvnc("-SecurityTypes", "None") as server, screen_of(server) as screen:
         port = server.port
         sid = await world.publish(kind="vnc", port=port)
-        async with looking_at(port) as direct:
+        async with viewer_of(port) as direct:
             await direct.update(incremental=False)
             before = direct.screen.tobytes()
             screen.take()

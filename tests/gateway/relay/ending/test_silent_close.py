@@ -12,7 +12,7 @@ from gateway.relay.ending.closer import SilentClose, is_last_word
 from tests.gateway.relay.ending.test_deferred_aborts import connected
 
 
-class Later:
+class RecordingLoop:
     """Records the calls that a loop is asked to make, and when."""
 
     def __init__(self) -> None:
@@ -28,8 +28,8 @@ class Later:
         return seconds
 
 
-def looks(transport: asyncio.Transport) -> Later:
-    later = Later()
+def looks(transport: asyncio.Transport) -> RecordingLoop:
+    later = RecordingLoop()
     SilentClose(transport, cast(asyncio.AbstractEventLoop, later)).check_later()
     return later
 

@@ -9,7 +9,7 @@ from gateway.relay.ending.stalls import StallSweep
 from tests.gateway.relay.harness import READ_SECONDS, request, rig
 
 
-class Asked:
+class CountingPeer:
     """Counts its checks."""
 
     def __init__(self) -> None:
@@ -20,7 +20,7 @@ class Asked:
 
 
 async def test_a_sweep_checks_every_peer_and_yields_between_steps() -> None:
-    connections = [Asked() for _ in range(1300)]
+    connections = [CountingPeer() for _ in range(1300)]
     sweep = StallSweep(asyncio.get_running_loop(), seconds=0.02, connections=lambda: connections)
     async with asyncio.timeout(READ_SECONDS):
         while not connections[0].times:

@@ -19,7 +19,7 @@ from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import Ended, ObservedPod
 from tests.controller.jobs.history.test_retries import after_pods, job, on, ran, step_of
 from tests.controller.jobs.reconcile.lifecycle.records import RUNS, SUBMITTED, confirmed, gone
-from tests.controller.samples import UID, make_observed, make_pod, make_seen
+from tests.controller.samples import UID, make_observed, make_observed_state, make_pod
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from tests.controller.samples import UID, make_observed, make_pod, make_seen
 )  # fmt: skip
 def test_a_failure_is_explained_by_the_pod_that_failed(pod: object, reason: str, text: str) -> None:
     healthy = make_pod(1)
-    step = decide(make_seen(RUNS, make_observed("Failed"), healthy, pod))  # type: ignore[arg-type]  # parametrized
+    step = decide(make_observed_state(RUNS, make_observed("Failed"), healthy, pod))  # type: ignore[arg-type]  # parametrized
     assert isinstance(step, SetOutcome)
     assert step.reason == reason
     assert text in (step.message or "")
@@ -58,34 +58,34 @@ def test_a_failure_is_explained_by_the_pod_that_failed(pod: object, reason: str,
 def test_a_failure_is_explained_after_volcano_deleted_the_pods(
     runs: dict[str, PodRecord], reason: str, message: str | None
 ) -> None:
-    step = confirmed(decide(make_seen(RUNS, make_observed("Failed"), runs=runs)))
+    step = confirmed(decide(make_observed_state(RUNS, make_observed("Failed"), runs=runs)))
     assert isinstance(step, SetOutcome)
     assert step.reason == reason
     assert message in (None, step.message)
 
 
 def test_a_failure_is_not_concluded_before_a_pod_explains_it() -> None:
-    seen = make_seen(RUNS, make_observed("Failed"), make_pod())
+    seen = make_observed_state(RUNS, make_observed("Failed"), make_pod())
     assert decide(seen) == Wait()
     aged = replace(RUNS, kept='{"first-start": "2.0"}')
-    assert decide(make_seen(aged, make_observed("Failed"), pods_stale=True)) == Wait()
+    assert decide(make_observed_state(aged, make_observed("Failed"), pods_stale=True)) == Wait()
     # A missing pod must be confirmed by the cluster, because the cache may be behind.
     unexplained = ConfirmPods(SetOutcome(State.FAILURE, "failed"))
-    assert decide(make_seen(RUNS, make_observed("Failed"))) == unexplained
+    assert decide(make_observed_state(RUNS, make_observed("Failed"))) == unexplained
     said = make_observed("Failed", message="PodFailed")
     of_volcano = ConfirmPods(SetOutcome(State.FAILURE, "failed", "PodFailed"))
-    assert decide(make_seen(RUNS, said)) == of_volcano
-    assert decide(make_seen(RUNS, said, make_pod())) == Wait()
+    assert decide(make_observed_state(RUNS, said)) == of_volcano
+    assert decide(make_observed_state(RUNS, said, make_pod())) == Wait()
     over = make_pod(phase="Failed", ended=Ended(exit_code=4, signal=0, reason="Error",
                                                 finished_at=5.0))  # fmt: skip
-    step = decide(make_seen(RUNS, make_observed("Failed"), over))
+    step = decide(make_observed_state(RUNS, make_observed("Failed"), over))
     assert step == SetOutcome(State.FAILURE, "exit_code", "job 0 ended with exit code 4")
 
 
 def test_a_failure_without_message_is_concluded_by_a_pods_reason() -> None:
     text = "job 0 failed on its node: OutOfcpu: no room"
     full = make_pod(phase="Failed", running=False, reason="OutOfcpu", message="no room")
-    step = decide(make_seen(RUNS, make_observed("Failed"), full))
+    step = decide(make_observed_state(RUNS, make_observed("Failed"), full))
     assert step == SetOutcome(State.FAILURE, "failed", text)
 
 
@@ -95,7 +95,7 @@ QUOTA = {"uid": UID, "reason": "forbidden", "message": "exceeded quota", "detail
 def refused(cause: str, **fields: Any) -> Step:
     """Return the next step after Volcano gave up a job whose pods were refused for *cause*."""
     record = replace(SUBMITTED, explained=QUOTA | {"details": {"cause": cause}}, **fields)
-    return decide(make_seen(record, make_observed("Terminated")))
+    return decide(make_observed_state(record, make_observed("Terminated")))
 
 
 def test_a_job_whose_pods_exceed_a_quota_waits_in_another_attempt() -> None:
@@ -104,9 +104,11 @@ def test_a_job_whose_pods_exceed_a_quota_waits_in_another_attempt() -> None:
     assert refused("quota") == again
     assert refused("missing_service_account") == again
     assert refused("queue_closed") == again
-    ran = decide(make_seen(replace(RUNS, explained=QUOTA), make_observed("Terminated", ran=True)))
+    ran = decide(
+        make_observed_state(replace(RUNS, explained=QUOTA), make_observed("Terminated", ran=True))
+    )
     of_another = replace(SUBMITTED, explained=QUOTA | {"uid": "of another"})
-    for step in (ran, decide(make_seen(of_another, make_observed("Terminated")))):
+    for step in (ran, decide(make_observed_state(of_another, make_observed("Terminated")))):
         assert isinstance(step, SetOutcome)
         assert step.reason == "stopped"
 
@@ -133,11 +135,13 @@ def test_an_evicted_job_is_resubmitted_up_to_the_limit(
     # Other ranks fail because this one is missing; they are not the cause.
     how = Ended(exit_code=1, signal=0, reason="Error", finished_at=3.0)
     other = make_pod(1, phase="Failed", ended=how)
-    seen = make_seen(RUNS, make_observed("Failed"), other, pod, evictions_allowed=1)
+    seen = make_observed_state(RUNS, make_observed("Failed"), other, pod, evictions_allowed=1)
     step = decide(seen)
     assert isinstance(step, StartNextAttempt)
     assert step.why == "evicted"
-    spent = make_seen(replace(RUNS, evictions=1), make_observed("Failed"), pod, evictions_allowed=1)
+    spent = make_observed_state(
+        replace(RUNS, evictions=1), make_observed("Failed"), pod, evictions_allowed=1
+    )
     step = decide(spent)
     assert isinstance(step, SetOutcome)
     assert (step.outcome, step.reason) == (State.FAILURE, "evicted")
@@ -145,17 +149,19 @@ def test_an_evicted_job_is_resubmitted_up_to_the_limit(
 
 def test_a_job_evicted_for_its_storage_limit_is_not_resubmitted() -> None:
     pod = make_pod(phase="Failed", running=False, reason="StorageLimit", message="too much")
-    step = decide(make_seen(RUNS, make_observed("Failed"), pod, evictions_allowed=3))
+    step = decide(make_observed_state(RUNS, make_observed("Failed"), pod, evictions_allowed=3))
     assert isinstance(step, SetOutcome)
     assert (step.outcome, step.reason) == (State.FAILURE, "failed")
     unstarted = replace(pod, started_at=None)
-    step = decide(make_seen(SUBMITTED, make_observed("Failed"), unstarted, evictions_allowed=3))
+    step = decide(
+        make_observed_state(SUBMITTED, make_observed("Failed"), unstarted, evictions_allowed=3)
+    )
     assert isinstance(step, SetOutcome)
 
 
 @pytest.mark.parametrize("why", ["Evicted", "PreemptionByScheduler", "EvictionByEvictionAPI"])
 def test_an_eviction_is_compensated_after_volcano_deleted_the_pod(why: str) -> None:
-    seen = make_seen(RUNS, make_observed("Failed"), runs=gone("a", reason=why))
+    seen = make_observed_state(RUNS, make_observed("Failed"), runs=gone("a", reason=why))
     step = decide(replace(seen, evictions_allowed=1))
     assert isinstance(step, StartNextAttempt)
     assert step.why == "evicted"
@@ -169,8 +175,8 @@ FULL: dict[str, Any] = {
 def test_a_pod_rejected_by_a_kubelet_is_compensated() -> None:
     full = make_pod(phase="Failed", running=False, started_at=None, reason="OutOfcpu")
     runs = gone("a", **FULL)
-    for seen in (make_seen(RUNS, make_observed("Failed"), full),
-                 make_seen(RUNS, make_observed("Failed"), runs=runs)):  # fmt: skip
+    for seen in (make_observed_state(RUNS, make_observed("Failed"), full),
+                 make_observed_state(RUNS, make_observed("Failed"), runs=runs)):  # fmt: skip
         step = confirmed(decide(replace(seen, evictions_allowed=1)))
         assert isinstance(step, StartNextAttempt)
         assert step.why == "evicted"
@@ -194,7 +200,7 @@ def test_retries_used_by_evictions_are_restored() -> None:
     evicted = gone("a", reason="Evicted", exit_code=137, seen_at=3.0)
     failed = gone("b", exit_code=7, seen_at=6.0)
     exhausted = make_observed("Failed", retries=2, max_retry=2)
-    seen = make_seen(RUNS, exhausted, runs=evicted | failed, evictions_allowed=1)
+    seen = make_observed_state(RUNS, exhausted, runs=evicted | failed, evictions_allowed=1)
     step = decide(seen)
     assert isinstance(step, StartNextAttempt)
     assert step.why == "evicted"

@@ -34,15 +34,15 @@ from controller.store.jobs.relations import Predecessor
 from controller.volcano.names import ATTEMPT_ANNOTATION, CREATED_ANNOTATION
 from controller.volcano.policies import PROGRESS
 from tests.controller.jobs.reconcile.lifecycle.records import ACCEPTED, KEPT, RUNS, SUBMITTED
-from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
+from tests.controller.samples import UID, make_observed, make_observed_state, make_pod, make_record
 
 
 def test_an_accepted_job_is_submitted() -> None:
-    assert decide(make_seen(ACCEPTED)) == Submit()
+    assert decide(make_observed_state(ACCEPTED)) == Submit()
 
 
 def test_a_create_without_response_is_resolved_by_submitting_again() -> None:
-    assert decide(make_seen(ACCEPTED, make_observed("Pending"))) == Submit()
+    assert decide(make_observed_state(ACCEPTED, make_observed("Pending"))) == Submit()
 
 
 @pytest.mark.parametrize(
@@ -65,7 +65,7 @@ def test_a_late_volcano_job_of_an_earlier_attempt_is_removed(
     }
     deleting = fields.get("deleting", False)
     late = make_observed("Running", annotations=annotations, deleting=deleting)
-    assert decide(make_seen(record, late)) == step
+    assert decide(make_observed_state(record, late)) == step
 
 
 @pytest.mark.parametrize(
@@ -108,11 +108,11 @@ def test_a_job_waits_for_its_predecessors_and_fails_with_them(
     predecessors: list[tuple[str, str | None, str | None]], step: Step
 ) -> None:
     those = tuple(Predecessor(*one) for one in predecessors)
-    assert decide(make_seen(ACCEPTED, predecessors=those)) == step
+    assert decide(make_observed_state(ACCEPTED, predecessors=those)) == step
     # A submission without a response may have succeeded: the job is found, then ended as usual.
-    assert decide(make_seen(ACCEPTED, make_observed(), predecessors=those)) == Submit()
+    assert decide(make_observed_state(ACCEPTED, make_observed(), predecessors=those)) == Submit()
     ended = replace(ACCEPTED, desired="ended", state="CANCELING")
-    assert decide(make_seen(ended, predecessors=those)) == SetOutcome(
+    assert decide(make_observed_state(ended, predecessors=those)) == SetOutcome(
         State.SUCCESS, "asked", "ended as asked"
     )
 
@@ -120,35 +120,35 @@ def test_a_job_waits_for_its_predecessors_and_fails_with_them(
 def test_a_job_waiting_for_predecessors_can_be_suspended() -> None:
     suspended = replace(ACCEPTED, desired="suspended")
     those = (Predecessor("a", "RUNNING", None),)
-    step = decide(make_seen(suspended, predecessors=those))
+    step = decide(make_observed_state(suspended, predecessors=those))
     assert step == UpdateStatus(JobEvent.SUSPENDED, "asked", "suspended as asked")
 
 
 def test_an_unsubmitted_job_stays_in_its_state() -> None:
     waiting = replace(ACCEPTED, desired="suspended")
-    assert decide(make_seen(waiting)) == UpdateStatus(
+    assert decide(make_observed_state(waiting)) == UpdateStatus(
         JobEvent.SUSPENDED, "asked", "suspended as asked"
     )
     # A VolcanoJob whose creation got no response is looked up first.
-    assert decide(make_seen(waiting, make_observed("Pending"))) == Submit()
+    assert decide(make_observed_state(waiting, make_observed("Pending"))) == Submit()
 
 
 def test_no_job_is_submitted_while_submission_is_held() -> None:
-    step = decide(make_seen(ACCEPTED, submission_hold="the disks are full"))
+    step = decide(make_observed_state(ACCEPTED, submission_hold="the disks are full"))
     assert step == UpdateStatus(JobEvent.WAITS, "paused", "the disks are full")
     told = replace(ACCEPTED, reason="paused", message="the disks are full")
-    assert decide(make_seen(told, submission_hold="the disks are full")) == Wait()
-    assert decide(make_seen(told)) == Submit()
+    assert decide(make_observed_state(told, submission_hold="the disks are full")) == Wait()
+    assert decide(make_observed_state(told)) == Submit()
 
 
 def test_pods_are_recorded_before_any_other_step() -> None:
     pod = make_pod()
-    assert decide(make_seen(RUNS, make_observed("Failed"), pod, runs={})) == RecordPods()
-    gone = make_seen(RUNS, make_observed(), departed=(pod,), runs={})
+    assert decide(make_observed_state(RUNS, make_observed("Failed"), pod, runs={})) == RecordPods()
+    gone = make_observed_state(RUNS, make_observed(), departed=(pod,), runs={})
     assert decide(gone) == RecordPods()
     # Pods of another VolcanoJob with the same name are foreign.
     foreign = make_pod(owner_uid="of another")
-    assert decide(make_seen(RUNS, make_observed(), foreign, runs={})) != RecordPods()
+    assert decide(make_observed_state(RUNS, make_observed(), foreign, runs={})) != RecordPods()
 
 
 @pytest.mark.parametrize(
@@ -163,57 +163,64 @@ def test_pods_are_recorded_before_any_other_step() -> None:
 def test_a_later_attempt_than_the_stored_one_is_adopted(fields: dict[str, Any]) -> None:
     record = make_record(attempt=1, **fields)
     later = make_observed(annotations={ATTEMPT_ANNOTATION: "2"})
-    assert decide(make_seen(record, later)) == AdoptNewerAttempt()
+    assert decide(make_observed_state(record, later)) == AdoptNewerAttempt()
     assert (
-        decide(make_seen(replace(record, attempt=2, uid=UID, renewal=None), later))
+        decide(make_observed_state(replace(record, attempt=2, uid=UID, renewal=None), later))
         != AdoptNewerAttempt()
     )
     # Somebody changed the annotation of a known VolcanoJob.
-    assert decide(make_seen(replace(record, uid=UID, renewal=None), later)) != AdoptNewerAttempt()
+    assert (
+        decide(make_observed_state(replace(record, uid=UID, renewal=None), later))
+        != AdoptNewerAttempt()
+    )
 
 
 WHY = "this version cannot read it"
 
 
 def test_a_job_unreadable_by_this_version_is_parked_and_reported() -> None:
-    assert decide(make_seen(ACCEPTED, parked=WHY)) == Park(WHY)
+    assert decide(make_observed_state(ACCEPTED, parked=WHY)) == Park(WHY)
     parked = replace(ACCEPTED, parked=WHY)
-    assert decide(make_seen(parked)) == Park(None)
-    assert decide(make_seen(parked, parked=WHY)) == UpdateStatus(JobEvent.WAITS, "parked", WHY)
+    assert decide(make_observed_state(parked)) == Park(None)
+    assert decide(make_observed_state(parked, parked=WHY)) == UpdateStatus(
+        JobEvent.WAITS, "parked", WHY
+    )
     told = replace(parked, reason="parked", message=WHY)
-    assert decide(make_seen(told, parked=WHY)) == Wait()
+    assert decide(make_observed_state(told, parked=WHY)) == Wait()
     # Holds also if its creation got no response: nothing creates a parked job now.
-    assert decide(make_seen(told, make_observed(), parked=WHY)) == Wait()
-    assert decide(make_seen(told, parked=WHY, overdue=True)) == ExpireJob()
-    assert decide(make_seen(ACCEPTED, overdue=True)) == Submit()
+    assert decide(make_observed_state(told, make_observed(), parked=WHY)) == Wait()
+    assert decide(make_observed_state(told, parked=WHY, overdue=True)) == ExpireJob()
+    assert decide(make_observed_state(ACCEPTED, overdue=True)) == Submit()
     ended = replace(told, desired="ended", state="CANCELING")
-    assert isinstance(decide(make_seen(ended, parked=WHY)), SetOutcome)
+    assert isinstance(decide(make_observed_state(ended, parked=WHY)), SetOutcome)
 
 
 def test_a_parked_job_is_observed_and_nothing_is_created() -> None:
-    starts = decide(make_seen(replace(SUBMITTED, parked=WHY), make_observed(), parked=WHY))
+    starts = decide(
+        make_observed_state(replace(SUBMITTED, parked=WHY), make_observed(), parked=WHY)
+    )
     assert starts == UpdateStatus(JobEvent.STARTED, None, None)
     runs = replace(KEPT, parked=WHY)
     for fields in ({"companions_applied": False}, {"started": False}, {"service_missing": True}):
-        assert decide(make_seen(runs, make_observed(), parked=WHY, **fields)) == Wait()
+        assert decide(make_observed_state(runs, make_observed(), parked=WHY, **fields)) == Wait()
 
 
 def test_tools_run_only_if_no_other_step_is_due() -> None:
     due = cast(DueRun, SimpleNamespace()), cast(DueRun, SimpleNamespace())
-    assert decide(make_seen(KEPT, make_observed(), due_tools=due)) == StartTool(due[0])
-    waits = decide(make_seen(KEPT, make_observed(), started=False, due_tools=due))
+    assert decide(make_observed_state(KEPT, make_observed(), due_tools=due)) == StartTool(due[0])
+    waits = decide(make_observed_state(KEPT, make_observed(), started=False, due_tools=due))
     assert waits == RunHooks("start")
 
 
 def test_an_unwanted_tool_run_ends_with_its_reason() -> None:
     how = RequestedEnd("SUCCESS", "closed", "its pod has gone")
-    assert decide(make_seen(KEPT, make_observed(), unwanted=how)) == EndTool(how)
+    assert decide(make_observed_state(KEPT, make_observed(), unwanted=how)) == EndTool(how)
 
 
 def test_a_requested_end_concludes_a_job_in_any_state() -> None:
     asked = make_record(uid=UID, state="CANCELING", desired="ended")
     for phase in PROGRESS:
-        step = decide(make_seen(asked, make_observed(phase)))
+        step = decide(make_observed_state(asked, make_observed(phase)))
         assert isinstance(step, SetOutcome)
         assert step.outcome is State.SUCCESS
 
@@ -223,26 +230,26 @@ def test_a_requested_end_concludes_a_job_in_any_state() -> None:
 )
 def test_a_requested_end_reports_the_callers_message(state: str, reason: str) -> None:
     ended = replace(RUNS, desired="ended", end_state=state, end_reason=reason, end_message="so")
-    step = decide(make_seen(ended, make_observed()))
+    step = decide(make_observed_state(ended, make_observed()))
     assert step == SetOutcome(State(state), reason, "so")  # type: ignore[arg-type]  # one of three
 
 
 def test_a_requested_end_without_message_has_the_default_text() -> None:
     asked = replace(KEPT, desired="ended", state="CANCELING")
     expected = SetOutcome(State.SUCCESS, "asked", "ended as asked")
-    assert decide(make_seen(asked)) == expected
-    assert decide(make_seen(replace(asked, end_state="of a later version"))) == expected
+    assert decide(make_observed_state(asked)) == expected
+    assert decide(make_observed_state(replace(asked, end_state="of a later version"))) == expected
     said = replace(asked, end_state="EXPIRED", end_reason="expired", end_message="its time is over",
                    end_details={"a": 1})  # fmt: skip
     end = SetOutcome(State.EXPIRED, "expired", "its time is over", {"a": 1})
-    assert decide(make_seen(said)) == end
+    assert decide(make_observed_state(said)) == end
 
 
 def test_an_unsubmitted_job_can_end() -> None:
     asked = make_record(desired="ended", state="CANCELING")
-    assert isinstance(decide(make_seen(asked)), SetOutcome)
+    assert isinstance(decide(make_observed_state(asked)), SetOutcome)
     ending = make_record(desired="ended", state="CANCELING", outcome="SUCCESS")
-    assert decide(make_seen(ending, completed=True, cleaned=True)) == Finish()
+    assert decide(make_observed_state(ending, completed=True, cleaned=True)) == Finish()
 
 
 records = st.builds(
@@ -275,7 +282,7 @@ flags = st.fixed_dictionaries(
 def test_only_the_jobs_own_volcano_job_is_ever_removed(
     record: object, job: object, pods: list[object], done: dict[str, bool]
 ) -> None:
-    seen = make_seen(record, job, *pods, **done)  # type: ignore[arg-type]  # from strategies
+    seen = make_observed_state(record, job, *pods, **done)  # type: ignore[arg-type]  # from strategies
     step = decide(seen)
     if isinstance(step, DeleteVolcanoJob):
         assert step.uid == (seen.record.uid or (seen.job and seen.job.uid))

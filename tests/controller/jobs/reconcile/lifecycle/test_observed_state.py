@@ -7,7 +7,7 @@ import pytest
 from controller.jobs.reconcile.lifecycle.observed_state import hooks_matter
 from controller.store.jobs.job_rows import JobRecord
 from tests.controller.jobs.reconcile.lifecycle.records import KEPT, SUBMITTED
-from tests.controller.samples import make_observed, make_seen
+from tests.controller.samples import make_observed, make_observed_state
 
 
 @pytest.mark.parametrize(
@@ -29,7 +29,7 @@ def test_a_job_is_not_observed_again_if_nothing_relevant_changed(
     record: JobRecord | None, knows_hooks: bool, goes_on: bool
 ) -> None:
     last = make_observed("Failed")
-    seen = make_seen(SUBMITTED, make_observed(), last=last, knows_hooks=knows_hooks)
+    seen = make_observed_state(SUBMITTED, make_observed(), last=last, knows_hooks=knows_hooks)
     after = seen.after(record)
     assert (after is not None) == goes_on
     if after is not None and record is not None:

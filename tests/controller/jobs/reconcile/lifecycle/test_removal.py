@@ -22,10 +22,10 @@ from tests.controller.jobs.reconcile.lifecycle.records import ENDS, FAILED, KEPT
 from tests.controller.samples import (
     UID,
     make_observed,
+    make_observed_state,
     make_pod,
     make_record,
-    make_seen,
-    written_down,
+    recorded_pods,
 )
 
 
@@ -35,120 +35,132 @@ def test_an_ending_job_runs_complete_remove_cleanup_and_finish_in_order() -> Non
     )
     job, pod = make_observed(), make_pod()
     going = make_observed(deleting=True)
-    assert decide(make_seen(ending, job, pod)) == RunHooks("complete")
-    assert decide(make_seen(ending, job, pod, completed=True)) == DeleteVolcanoJob(UID)
+    assert decide(make_observed_state(ending, job, pod)) == RunHooks("complete")
+    assert decide(make_observed_state(ending, job, pod, completed=True)) == DeleteVolcanoJob(UID)
     # The deletion was accepted: the step does not wait for the garbage collector.
     ending = replace(ending, removed_uid=UID)
-    assert decide(make_seen(ending, going, pod, completed=True)) == DeletePods((pod,))
-    assert decide(make_seen(ending, None, pod, completed=True)) == DeletePods((pod,))
+    assert decide(make_observed_state(ending, going, pod, completed=True)) == DeletePods((pod,))
+    assert decide(make_observed_state(ending, None, pod, completed=True)) == DeletePods((pod,))
     # The pods outlive their VolcanoJob, and a running program has not ended.
     ends = make_pod(deleting=True)
-    assert decide(make_seen(ending, None, ends, completed=True)) == Wait()
-    assert decide(make_seen(ending, going, completed=True)) == Wait()
-    assert decide(make_seen(ending, completed=True)) == RunHooks("cleanup")
-    assert decide(make_seen(ending, completed=True, cleaned=True)) == Finish()
+    assert decide(make_observed_state(ending, None, ends, completed=True)) == Wait()
+    assert decide(make_observed_state(ending, going, completed=True)) == Wait()
+    assert decide(make_observed_state(ending, completed=True)) == RunHooks("cleanup")
+    assert decide(make_observed_state(ending, completed=True, cleaned=True)) == Finish()
 
 
 def test_pending_hooks_delay_only_their_own_step() -> None:
     complete, cleanup = frozenset({"complete"}), frozenset({"cleanup"})
     assert decide(
-        make_seen(KEPT, make_observed(), started=False, paused_hooks=frozenset({"start"}))
+        make_observed_state(KEPT, make_observed(), started=False, paused_hooks=frozenset({"start"}))
     ) == (Wait())
     removes = replace(ENDS, desired="ended")
-    assert decide(make_seen(removes, make_observed())) == RunHooks("complete")
-    assert decide(make_seen(removes, make_observed(), paused_hooks=complete)) == DeleteVolcanoJob(
-        UID
+    assert decide(make_observed_state(removes, make_observed())) == RunHooks("complete")
+    assert decide(
+        make_observed_state(removes, make_observed(), paused_hooks=complete)
+    ) == DeleteVolcanoJob(UID)
+    assert decide(make_observed_state(ENDS, paused_hooks=complete)) == Wait()
+    assert decide(make_observed_state(ENDS, paused_hooks=cleanup)) == RunHooks("complete")
+    assert decide(make_observed_state(ENDS, completed=True, paused_hooks=complete)) == RunHooks(
+        "cleanup"
     )
-    assert decide(make_seen(ENDS, paused_hooks=complete)) == Wait()
-    assert decide(make_seen(ENDS, paused_hooks=cleanup)) == RunHooks("complete")
-    assert decide(make_seen(ENDS, completed=True, paused_hooks=complete)) == RunHooks("cleanup")
-    assert decide(make_seen(ENDS, completed=True, paused_hooks=cleanup)) == Wait()
-    assert decide(make_seen(ENDS, completed=True, cleaned=True)) == Finish()
+    assert decide(make_observed_state(ENDS, completed=True, paused_hooks=cleanup)) == Wait()
+    assert decide(make_observed_state(ENDS, completed=True, cleaned=True)) == Finish()
     later = replace(ENDS, outcome="of a later version")
-    assert decide(make_seen(later, completed=True, cleaned=True)) == Wait()
+    assert decide(make_observed_state(later, completed=True, cleaned=True)) == Wait()
 
 
 def test_no_pod_is_deleted_while_its_volcano_job_may_exist() -> None:
     ending = make_record(uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS")
     # Absent from the cache is not gone: pod events may precede that of their VolcanoJob.
-    assert decide(make_seen(ending, None, make_pod(), completed=True)) == DeleteVolcanoJob(UID)
+    assert decide(
+        make_observed_state(ending, None, make_pod(), completed=True)
+    ) == DeleteVolcanoJob(UID)
     # The deletion of an earlier VolcanoJob proves nothing about this one.
     earlier = replace(ending, removed_uid="the first")
     assert decide(
-        make_seen(earlier, make_observed(), make_pod(), completed=True)
+        make_observed_state(earlier, make_observed(), make_pod(), completed=True)
     ) == DeleteVolcanoJob(UID)
     # If another client deletes the VolcanoJob, that client decides about its pods, until the job is
     # to end.
     renewing = replace(RUNS, renewal="evicted")
     going = make_observed("Failed", deleting=True)
-    assert decide(make_seen(renewing, going, make_pod())) == Wait()
-    assert decide(make_seen(ending, going, make_pod(), completed=True)) == DeleteVolcanoJob(UID)
+    assert decide(make_observed_state(renewing, going, make_pod())) == Wait()
+    assert decide(
+        make_observed_state(ending, going, make_pod(), completed=True)
+    ) == DeleteVolcanoJob(UID)
 
 
 def test_a_late_pod_of_volcano_is_deleted_in_any_state() -> None:
     late, own = make_pod(owner_uid="the first", uid="late"), make_pod(1)
     known = frozenset({"the first"})
     for record in (RUNS, make_record(attempt=2), replace(RUNS, desired="ended")):
-        assert decide(make_seen(record, None, late, own, deleted_uids=known)) == DeletePods((late,))
+        assert decide(
+            make_observed_state(record, None, late, own, deleted_uids=known)
+        ) == DeletePods((late,))
     final = make_record(uid=UID, state="SUCCESS", outcome="SUCCESS", removed_uid=UID)
-    assert decide(make_seen(final, None, own, deleted_uids=frozenset({UID}))) == DeletePods((own,))
+    assert decide(
+        make_observed_state(final, None, own, deleted_uids=frozenset({UID}))
+    ) == DeletePods((own,))
     # A pod of an unknown VolcanoJob stays.
-    assert decide(make_seen(final, None, late, deleted_uids=frozenset())) == Wait()
+    assert decide(make_observed_state(final, None, late, deleted_uids=frozenset())) == Wait()
     going = replace(late, deleting=True)
     assert not isinstance(
-        decide(make_seen(RUNS, make_observed(), going, deleted_uids=known)), DeletePods
+        decide(make_observed_state(RUNS, make_observed(), going, deleted_uids=known)), DeletePods
     )
 
 
 def test_a_finished_job_keeps_its_pods_for_a_while() -> None:
     ended = make_record(uid=UID, state="RUNNING", outcome="SUCCESS", reason="completed")
     job, pod = make_observed("Completed"), make_pod(phase="Succeeded")
-    assert decide(make_seen(ended, job, pod, completed=True)) == RunHooks("cleanup")
+    assert decide(make_observed_state(ended, job, pod, completed=True)) == RunHooks("cleanup")
     final = make_record(uid=UID, state="SUCCESS", outcome="SUCCESS", reason="completed")
-    assert decide(make_seen(final, job, pod, completed=True, cleaned=True)) == Wait()
+    assert decide(make_observed_state(final, job, pod, completed=True, cleaned=True)) == Wait()
 
 
 def test_deleting_an_ended_job_removes_its_objects_at_once() -> None:
     final = make_record(uid=UID, state="SUCCESS", outcome="SUCCESS", desired="ended")
-    assert decide(make_seen(final, make_observed("Completed"))) == DeleteVolcanoJob(UID)
-    assert decide(make_seen(final, make_observed("Completed", uid="of another"))) == Wait()
+    assert decide(make_observed_state(final, make_observed("Completed"))) == DeleteVolcanoJob(UID)
+    assert (
+        decide(make_observed_state(final, make_observed("Completed", uid="of another"))) == Wait()
+    )
 
 
 def test_an_aborted_volcano_job_is_removed_by_the_controller() -> None:
     ended = make_record(uid=UID, state="RUNNING", outcome="FAILURE", end_reason="stopped")
-    assert decide(make_seen(ended, make_observed("Aborted"), completed=True)) == DeleteVolcanoJob(
-        UID
-    )
+    assert decide(
+        make_observed_state(ended, make_observed("Aborted"), completed=True)
+    ) == DeleteVolcanoJob(UID)
     final = make_record(uid=UID, state="FAILURE", outcome="FAILURE", reason="stopped")
-    assert decide(make_seen(final, make_observed("Aborted"), completed=True)) == DeleteVolcanoJob(
-        UID
-    )
+    assert decide(
+        make_observed_state(final, make_observed("Aborted"), completed=True)
+    ) == DeleteVolcanoJob(UID)
 
 
 def test_a_job_is_final_only_after_its_containers_ended() -> None:
     ended = make_record(uid=UID, state="RUNNING", outcome="SUCCESS", reason="completed")
     job = make_observed("Completed")
-    assert decide(make_seen(ended, job, make_pod(), completed=True)) == Wait()
+    assert decide(make_observed_state(ended, job, make_pod(), completed=True)) == Wait()
 
 
 def test_the_next_attempt_starts_after_the_last_one_is_removed() -> None:
     renewing = replace(RUNS, renewal="resumed", stopping=True)
-    assert decide(make_seen(renewing, make_observed("Aborted"))) == DeleteVolcanoJob(UID)
-    assert decide(make_seen(renewing, make_observed(deleting=True))) == Wait()
+    assert decide(make_observed_state(renewing, make_observed("Aborted"))) == DeleteVolcanoJob(UID)
+    assert decide(make_observed_state(renewing, make_observed(deleting=True))) == Wait()
     renewing = replace(renewing, removed_uid=UID)
-    assert decide(make_seen(renewing, None, make_pod())) == DeletePods((make_pod(),))
-    assert decide(make_seen(renewing, None, make_pod(deleting=True))) == Wait()
-    assert decide(make_seen(renewing)) == ResetForNextAttempt()
+    assert decide(make_observed_state(renewing, None, make_pod())) == DeletePods((make_pod(),))
+    assert decide(make_observed_state(renewing, None, make_pod(deleting=True))) == Wait()
+    assert decide(make_observed_state(renewing)) == ResetForNextAttempt()
     # A request to end the job meanwhile takes effect.
     ended = replace(renewing, desired="ended", end_state="SUCCESS")
-    assert isinstance(decide(make_seen(ended)), SetOutcome)
+    assert isinstance(decide(make_observed_state(ended)), SetOutcome)
 
 
 def test_orphaned_pods_are_awaited_and_charged_until_their_end() -> None:
     orphan = make_pod(owner_uid="")
-    runs = written_down(RUNS, make_pod())
+    runs = recorded_pods(RUNS, make_pod())
     ending = replace(RUNS, outcome="FAILURE", end_reason="deleted", removed_uid=UID)
-    seen = make_seen(ending, None, orphan, runs=runs, completed=True)
+    seen = make_observed_state(ending, None, orphan, runs=runs, completed=True)
     assert decide(seen) == Wait()
     # Until the job's end is requested.
     asked = replace(seen, record=replace(ending, desired="ended"))
@@ -158,28 +170,28 @@ def test_orphaned_pods_are_awaited_and_charged_until_their_end() -> None:
     renewing = replace(RUNS, renewal="evicted", removed_uid=UID)
     assert decide(replace(seen, record=renewing)) == Wait()
     # A pod that carries only the job's label delays nothing.
-    stray = make_seen(ending, None, replace(orphan, uid="stray"), runs={}, completed=True)
+    stray = make_observed_state(ending, None, replace(orphan, uid="stray"), runs={}, completed=True)
     assert decide(stray) == RunHooks("cleanup")
 
 
 def test_an_intentionally_kept_pod_is_removed_with_the_job() -> None:
     # As ``kubectl delete --cascade=orphan`` leaves it.
     left = make_pod(owner_uid="")
-    runs = make_seen(KEPT, None, make_pod()).runs
+    runs = make_observed_state(KEPT, None, make_pod()).runs
     renewing = replace(KEPT, renewal="evicted", removed_uid=UID)
-    assert decide(make_seen(renewing, None, left, runs=runs)) == Wait()
+    assert decide(make_observed_state(renewing, None, left, runs=runs)) == Wait()
     ending = replace(ENDS, desired="ended", removed_uid=UID)
-    step = decide(make_seen(ending, None, left, runs=runs, completed=True))
+    step = decide(make_observed_state(ending, None, left, runs=runs, completed=True))
     assert step == DeletePods((left,))
 
 
 def test_a_pod_that_was_left_on_purpose_holds_the_job_until_its_program_has_ended() -> None:
     lost = replace(RUNS, outcome="FAILURE", end_reason="lost", removed_uid=UID)
-    runs = written_down(RUNS, make_pod())
-    running = make_seen(lost, None, make_pod(owner_uid=""), runs=runs, completed=True)
+    runs = recorded_pods(RUNS, make_pod())
+    running = make_observed_state(lost, None, make_pod(owner_uid=""), runs=runs, completed=True)
     assert decide(running) == Wait()
     over = replace(FAILED, owner_uid="")
-    ended = replace(running, pods=(over,), runs=written_down(RUNS, FAILED))
+    ended = replace(running, pods=(over,), runs=recorded_pods(RUNS, FAILED))
     # Nobody deletes the pod, which stays for those who kept it.
     assert decide(ended) == RunHooks("cleanup")
     # Its name is free for the next attempt once somebody has deleted it.
@@ -188,7 +200,7 @@ def test_a_pod_that_was_left_on_purpose_holds_the_job_until_its_program_has_ende
 
 def test_pods_with_open_log_streams_are_kept_for_a_while() -> None:
     removes = replace(ENDS, desired="ended")
-    seen = make_seen(removes, make_observed(), FAILED, completed=True, logs_until=50.0)
+    seen = make_observed_state(removes, make_observed(), FAILED, completed=True, logs_until=50.0)
     assert decide(replace(seen, now=49.9)) == Wait(50.0)
     assert decide(replace(seen, now=50.0)) == DeleteVolcanoJob(UID)
 
@@ -197,12 +209,12 @@ def test_pods_with_open_log_streams_are_kept_for_a_while() -> None:
 def test_a_volcano_job_created_after_the_end_is_removed(uid: str | None) -> None:
     final = make_record(uid=uid, state="SUCCESS", outcome="SUCCESS", reason="asked")
     late = make_observed(annotations={CREATED_ANNOTATION: repr(final.created_at)})
-    assert decide(make_seen(final, late)) == DeleteVolcanoJob(UID)
+    assert decide(make_observed_state(final, late)) == DeleteVolcanoJob(UID)
     # Without that evidence it may belong to another job.
-    assert decide(make_seen(final, make_observed())) == Wait()
-    assert decide(make_seen(final, make_observed(annotations={CREATED_ANNOTATION: "7.0"}))) == (
-        Wait()
-    )
+    assert decide(make_observed_state(final, make_observed())) == Wait()
+    assert decide(
+        make_observed_state(final, make_observed(annotations={CREATED_ANNOTATION: "7.0"}))
+    ) == (Wait())
 
 
 FINAL = make_record(uid=UID, state="FAILURE", reason="exit_code", created_at=5.5)
@@ -229,7 +241,7 @@ def test_objects_of_the_job_found_after_its_end_are_removed(
     said = {name: value for name, value in fields.items() if name != "created"}
     annotations = {CREATED_ANNOTATION: fields["created"]}
     observed = make_observed("Failed", annotations=annotations, **said)
-    assert decide(make_seen(record, observed)) == (
+    assert decide(make_observed_state(record, observed)) == (
         DeleteVolcanoJob(observed.uid) if removed else Wait()
     )
 
@@ -238,14 +250,16 @@ def test_a_pod_of_a_lost_node_does_not_block_the_end() -> None:
     ending = make_record(uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS")
     ending = replace(ending, removed_uid=UID)
     lost, ends = make_pod(deleting=True, lost=True), make_pod(1, deleting=True)
-    assert decide(make_seen(ending, None, lost, ends, completed=True)) == Wait()
-    assert decide(make_seen(ending, None, lost, completed=True)) == RunHooks("cleanup")
-    assert decide(make_seen(ending, None, lost, completed=True, cleaned=True)) == Finish()
+    assert decide(make_observed_state(ending, None, lost, ends, completed=True)) == Wait()
+    assert decide(make_observed_state(ending, None, lost, completed=True)) == RunHooks("cleanup")
+    assert decide(make_observed_state(ending, None, lost, completed=True, cleaned=True)) == Finish()
     # A foreground deletion by another client waits for the pods.
     going = make_observed(deleting=True)
-    assert decide(make_seen(ending, going, lost, completed=True, cleaned=True)) == Finish()
-    assert decide(make_seen(ending, make_observed(), lost, completed=True)) == Wait()
-    assert decide(make_seen(ending, going, completed=True)) == Wait()
+    assert (
+        decide(make_observed_state(ending, going, lost, completed=True, cleaned=True)) == Finish()
+    )
+    assert decide(make_observed_state(ending, make_observed(), lost, completed=True)) == Wait()
+    assert decide(make_observed_state(ending, going, completed=True)) == Wait()
     # The pods of the next attempt have the same names.
     renewing = replace(RUNS, renewal="evicted", removed_uid=UID)
-    assert decide(make_seen(renewing, None, lost)) == Wait()
+    assert decide(make_observed_state(renewing, None, lost)) == Wait()

@@ -20,7 +20,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
 from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.observed import Ended, ObservedPod
 from tests.controller.jobs.reconcile.lifecycle.records import KEPT
-from tests.controller.samples import UID, make_observed, make_pod, make_record, make_seen
+from tests.controller.samples import UID, make_observed, make_observed_state, make_pod, make_record
 
 SEEN_AT = 9.0
 LEFT_SECONDS = 20.0
@@ -42,7 +42,9 @@ def job(**fields: Any) -> JobRecord:
 
 
 def step_of(record: JobRecord, *pods: ObservedPod, now: float = DUE_AT) -> Step:
-    seen = make_seen(record, make_observed(), *pods, now=now, sidecar_seconds=LEFT_SECONDS)
+    seen = make_observed_state(
+        record, make_observed(), *pods, now=now, sidecar_seconds=LEFT_SECONDS
+    )
     return decide(seen)
 
 
@@ -110,21 +112,26 @@ def test_a_completed_task_completes_the_job_by_its_policy() -> None:
 
 
 def test_an_unstarted_or_unobserved_job_is_left_alone() -> None:
-    restarting = decide(make_seen(job(), make_observed("Completing"), left(), now=DUE_AT))
+    restarting = decide(make_observed_state(job(), make_observed("Completing"), left(), now=DUE_AT))
     assert restarting == Wait()
-    assert decide(make_seen(job(), make_observed(), left(), now=DUE_AT, pods_stale=True)) == Wait()
+    assert (
+        decide(make_observed_state(job(), make_observed(), left(), now=DUE_AT, pods_stale=True))
+        == Wait()
+    )
 
 
 def test_remaining_sidecars_are_removed_with_the_volcano_job() -> None:
     over = make_record(**{**_fields(job()), "outcome": "SUCCESS", "end_reason": "completed"})
-    seen = make_seen(over, make_observed(), left(), completed=True, cleaned=True, now=DUE_AT)
+    seen = make_observed_state(
+        over, make_observed(), left(), completed=True, cleaned=True, now=DUE_AT
+    )
     assert decide(seen) == DeleteVolcanoJob(UID)
     removed = make_record(**{**_fields(over), "removed_uid": UID})
-    seen = make_seen(removed, None, left(), completed=True, cleaned=True, now=DUE_AT)
+    seen = make_observed_state(removed, None, left(), completed=True, cleaned=True, now=DUE_AT)
     assert decide(seen) == DeletePods((left(),))
     # Ended pods stay for their logs, until Volcano removes the VolcanoJob.
     ended = left(phase="Succeeded", others_running=())
-    seen = make_seen(over, make_observed("Completed"), ended, completed=True)
+    seen = make_observed_state(over, make_observed("Completed"), ended, completed=True)
     assert not isinstance(decide(seen), DeleteVolcanoJob)
 
 
@@ -133,4 +140,4 @@ def _fields(record: JobRecord) -> dict[str, Any]:
 
 
 def test_the_sample_job_has_no_other_step_due() -> None:
-    assert decide(make_seen(KEPT, make_observed(), make_pod())) == Wait()
+    assert decide(make_observed_state(KEPT, make_observed(), make_pod())) == Wait()

@@ -30,21 +30,22 @@ from tests.controller.jobs.reconcile.lifecycle.records import KEPT, RUNS, SUBMIT
 from tests.controller.samples import (
     UID,
     make_observed,
+    make_observed_state,
     make_pod,
     make_record,
-    make_seen,
-    written_down,
+    recorded_pods,
 )
 
 
 def test_companions_are_created_before_any_update() -> None:
     assert (
-        decide(make_seen(SUBMITTED, make_observed(), companions_applied=False)) == ApplyCompanions()
+        decide(make_observed_state(SUBMITTED, make_observed(), companions_applied=False))
+        == ApplyCompanions()
     )
 
 
 def test_a_waiting_job_states_its_reason() -> None:
-    assert decide(make_seen(SUBMITTED, make_observed("Pending"))) == UpdateStatus(
+    assert decide(make_observed_state(SUBMITTED, make_observed("Pending"))) == UpdateStatus(
         JobEvent.WAITS, "queued", "waiting in the queue"
     )
 
@@ -62,7 +63,7 @@ def test_a_waiting_job_states_its_reason() -> None:
     ],
 )
 def test_the_waiting_reason_is_read_from_own_pods(pod: object, reason: str) -> None:
-    step = decide(make_seen(SUBMITTED, make_observed("Pending"), pod))  # type: ignore[arg-type]  # parametrized
+    step = decide(make_observed_state(SUBMITTED, make_observed("Pending"), pod))  # type: ignore[arg-type]  # parametrized
     assert isinstance(step, UpdateStatus)
     assert step.reason == reason
 
@@ -102,8 +103,8 @@ def test_the_waiting_reason_is_that_of_the_cluster(
     found = explain_waiting(make_observed("Pending"), pods, kept)
     assert (found.reason, found.message) == told
     record = replace(SUBMITTED, explained=kept)
-    runs = written_down(record, *pods)
-    step = decide(make_seen(record, make_observed("Pending"), *pods, runs=runs))
+    runs = recorded_pods(record, *pods)
+    step = decide(make_observed_state(record, make_observed("Pending"), *pods, runs=runs))
     assert step == UpdateStatus(JobEvent.WAITS, *told)
 
 
@@ -134,7 +135,7 @@ NEWS = UpdateStatus(JobEvent.WAITS, "queued", "waiting in the queue: 4 of 9")
 def test_a_reason_that_differs_only_in_numbers_is_not_reported_again(
     record: JobRecord, now: float, step: Step
 ) -> None:
-    assert decide(make_seen(record, make_observed("Pending"), now=now)) == step
+    assert decide(make_observed_state(record, make_observed("Pending"), now=now)) == step
 
 
 def test_an_image_error_stays_reported_during_back_off() -> None:
@@ -143,25 +144,25 @@ def test_an_image_error_stays_reported_during_back_off() -> None:
         return make_pod(running=False, node="n1", stuck=stuck)
 
     waits = make_observed("Pending")
-    told = decide(make_seen(SUBMITTED, waits, pulls("not found")))
+    told = decide(make_observed_state(SUBMITTED, waits, pulls("not found")))
     assert isinstance(told, UpdateStatus)
     assert told.message == "the image cannot be pulled: nope:1: not found"
     record = replace(SUBMITTED, reason=told.reason, message=told.message, details=told.details)
     pauses = pulls('Back-off pulling image "nope:1"')
-    assert decide(make_seen(record, waits, pauses)) == Wait()
+    assert decide(make_observed_state(record, waits, pauses)) == Wait()
 
 
 def test_a_job_that_waits_again_is_not_reported_as_started() -> None:
     waits = replace(SUBMITTED, reason="restarting", message="starting again")
-    assert decide(make_seen(waits, make_observed("Restarting", ran=True))) == Wait()
+    assert decide(make_observed_state(waits, make_observed("Restarting", ran=True))) == Wait()
 
 
 def test_a_running_job_is_reported_before_its_start_hooks() -> None:
-    assert decide(make_seen(SUBMITTED, make_observed())) == UpdateStatus(
+    assert decide(make_observed_state(SUBMITTED, make_observed())) == UpdateStatus(
         JobEvent.STARTED, None, None
     )
-    assert decide(make_seen(RUNS, make_observed(), started=False)) == RunHooks("start")
-    assert decide(make_seen(RUNS, make_observed(), make_pod())) == Wait()
+    assert decide(make_observed_state(RUNS, make_observed(), started=False)) == RunHooks("start")
+    assert decide(make_observed_state(RUNS, make_observed(), make_pod())) == Wait()
 
 
 @pytest.mark.parametrize("phase", ["Completed", "Failed", "Aborted", "Terminated"])
@@ -169,66 +170,75 @@ def test_a_running_job_is_reported_before_its_start_hooks() -> None:
 def test_a_job_that_ended_unobserved_is_reported_as_having_run(phase: str, ran: bool) -> None:
     started = UpdateStatus(JobEvent.STARTED, None, None)
     over = make_observed(phase, ran=ran)
-    step = decide(make_seen(SUBMITTED, over))
+    step = decide(make_observed_state(SUBMITTED, over))
     assert (step == started) is ran
-    assert isinstance(confirmed(decide(make_seen(RUNS, over))), SetOutcome)
+    assert isinstance(confirmed(decide(make_observed_state(RUNS, over))), SetOutcome)
     # If Volcano has removed the VolcanoJob, its last observed state decides.
-    step = decide(make_seen(SUBMITTED, None, last=over))
+    step = decide(make_observed_state(SUBMITTED, None, last=over))
     assert (step == started) is ran
-    assert isinstance(decide(make_seen(RUNS, None, last=over)), ConfirmGone)
+    assert isinstance(decide(make_observed_state(RUNS, None, last=over)), ConfirmGone)
     other = replace(over, uid="of another attempt")
-    assert isinstance(decide(make_seen(SUBMITTED, None, last=other)), ConfirmGone)
+    assert isinstance(decide(make_observed_state(SUBMITTED, None, last=other)), ConfirmGone)
     ended = replace(SUBMITTED, desired="ended", state="CANCELING")
-    assert isinstance(decide(make_seen(ended, over)), SetOutcome)
+    assert isinstance(decide(make_observed_state(ended, over)), SetOutcome)
 
 
 def test_recovery_data_is_annotated_once_no_other_step_is_due() -> None:
     # The pods determine the start only while they are the pods that started.
     restarted = make_pod(started_at=900.0)
-    step = decide(make_seen(RUNS, make_observed(), restarted))
+    step = decide(make_observed_state(RUNS, make_observed(), restarted))
     assert step == SaveRecoveryData('{"first-start": "2.0"}')
-    assert decide(make_seen(replace(RUNS, kept=step.what), make_observed(), restarted)) == Wait()
-    assert decide(make_seen(RUNS, make_observed("Aborting"))) == step
+    assert (
+        decide(make_observed_state(replace(RUNS, kept=step.what), make_observed(), restarted))
+        == Wait()
+    )
+    assert decide(make_observed_state(RUNS, make_observed("Aborting"))) == step
     # The VolcanoJob of a later attempt was created with the first start.
     annotations = {FIRST_START_ANNOTATION: "2.0"}
-    assert decide(make_seen(RUNS, make_observed(annotations=annotations), restarted)) == Wait()
+    assert (
+        decide(make_observed_state(RUNS, make_observed(annotations=annotations), restarted))
+        == Wait()
+    )
     # An extension is written to the cluster in any case.
     extended = replace(RUNS, allocated_seconds=90.0)
-    more = decide(make_seen(extended, make_observed(), make_pod()))
+    more = decide(make_observed_state(extended, make_observed(), make_pod()))
     assert more == SaveRecoveryData('{"allocated-seconds": "90.0", "first-start": "2.0"}')
     given = {**RUNS.spec, "time_allocation_seconds": 90}
-    assert decide(make_seen(replace(extended, spec=given), make_observed(), make_pod())) == Wait()
+    assert (
+        decide(make_observed_state(replace(extended, spec=given), make_observed(), make_pod()))
+        == Wait()
+    )
 
 
 def test_rank_services_are_recreated_after_all_other_steps() -> None:
     observed = make_observed()
-    assert decide(make_seen(RUNS, observed, service_missing=True)) == RestoreCompanions()
+    assert decide(make_observed_state(RUNS, observed, service_missing=True)) == RestoreCompanions()
     # The VolcanoJob was just created and its Service not yet observed; nothing waits for it.
-    waits = decide(make_seen(SUBMITTED, make_observed(), service_missing=True))
+    waits = decide(make_observed_state(SUBMITTED, make_observed(), service_missing=True))
     assert waits == UpdateStatus(JobEvent.STARTED, None, None)
-    assert decide(make_seen(RUNS, observed, started=False, service_missing=True)) == RunHooks(
-        "start"
-    )
+    assert decide(
+        make_observed_state(RUNS, observed, started=False, service_missing=True)
+    ) == RunHooks("start")
 
 
 def test_a_restarted_job_waits_again() -> None:
-    step = decide(make_seen(RUNS, make_observed("Restarting")))
+    step = decide(make_observed_state(RUNS, make_observed("Restarting")))
     assert step == UpdateStatus(JobEvent.WAITS, "restarting", "starting again")
 
 
 def test_a_missing_volcano_job_is_confirmed_by_a_read() -> None:
-    assert decide(make_seen(RUNS)) == ConfirmGone()
-    assert decide(make_seen(RUNS, make_observed(uid="of another"))) == ConfirmGone()
+    assert decide(make_observed_state(RUNS)) == ConfirmGone()
+    assert decide(make_observed_state(RUNS, make_observed(uid="of another"))) == ConfirmGone()
 
 
 def test_a_job_deleted_in_the_cluster_has_failed() -> None:
-    step = decide(make_seen(RUNS, make_observed(deleting=True)))
+    step = decide(make_observed_state(RUNS, make_observed(deleting=True)))
     assert isinstance(step, SetOutcome)
     assert (step.outcome, step.reason) == (State.FAILURE, "deleted")
 
 
 def test_a_deleted_volcano_job_is_reported() -> None:
-    step = decide(make_seen(KEPT, make_observed(deleting=True)))
+    step = decide(make_observed_state(KEPT, make_observed(deleting=True)))
     text = "its VolcanoJob was deleted by somebody else"
     assert step == SetOutcome(State.FAILURE, "deleted", text)
 
@@ -247,12 +257,12 @@ def test_a_job_that_ended_before_its_deletion_keeps_its_outcome(
 ) -> None:
     failed = make_pod(phase="Failed", ended=Ended(exit_code=3, signal=0, reason="Error",
                                                   finished_at=8.0))  # fmt: skip
-    gone = decide(make_seen(RUNS, None, failed, last=make_observed(phase, deleting=True)))
+    gone = decide(make_observed_state(RUNS, None, failed, last=make_observed(phase, deleting=True)))
     assert isinstance(gone, ConfirmGone)
     assert isinstance(gone.then, SetOutcome)
     assert (gone.then.outcome, gone.then.reason) == (outcome, reason)
     if phase in ("Completed", "Failed"):
-        going = decide(make_seen(RUNS, make_observed(phase, deleting=True), failed))
+        going = decide(make_observed_state(RUNS, make_observed(phase, deleting=True), failed))
         assert going == gone.then
 
 
@@ -268,14 +278,14 @@ def test_a_job_that_ended_before_its_deletion_keeps_its_outcome(
 def test_the_outcome_of_the_volcano_job_is_the_outcome_of_the_job(
     phase: str, outcome: State, reason: str
 ) -> None:
-    step = confirmed(decide(make_seen(RUNS, make_observed(phase))))
+    step = confirmed(decide(make_observed_state(RUNS, make_observed(phase))))
     assert isinstance(step, SetOutcome)
     assert (step.outcome, step.reason) == (outcome, reason)
 
 
 @pytest.mark.parametrize("phase", ["Aborting", "Completing", "Terminating"])
 def test_no_step_is_due_while_a_volcano_job_is_terminating(phase: str) -> None:
-    assert decide(make_seen(RUNS, make_observed(phase), make_pod())) == Wait()
+    assert decide(make_observed_state(RUNS, make_observed(phase), make_pod())) == Wait()
 
 
 @pytest.mark.parametrize("stopping", [True, False])
@@ -302,23 +312,23 @@ STOPPING = replace(WANTED_STILL, stopping=True, reason="suspending", message="be
 
 @pytest.mark.parametrize("phase", ["", "Pending", "Running", "Restarting"])
 def test_a_job_to_suspend_is_stopped_in_any_state(phase: str) -> None:
-    assert decide(make_seen(WANTED_STILL, make_observed(phase))) == AbortVolcanoJob(UID)
+    assert decide(make_observed_state(WANTED_STILL, make_observed(phase))) == AbortVolcanoJob(UID)
     # Volcano may have lost the command. A half-stopped job would have no retries left.
     half = replace(STOPPING, desired="run")
-    assert decide(make_seen(half, make_observed(phase))) == AbortVolcanoJob(UID)
+    assert decide(make_observed_state(half, make_observed(phase))) == AbortVolcanoJob(UID)
 
 
 def test_a_job_is_suspended_once_its_pods_ended_and_resumes_as_another_attempt() -> None:
     aborted = make_observed("Aborted")
-    assert decide(make_seen(STOPPING, make_observed("Aborting"), make_pod())) == Wait()
-    assert decide(make_seen(STOPPING, aborted, make_pod())) == Wait()
-    told = decide(make_seen(STOPPING, aborted))
+    assert decide(make_observed_state(STOPPING, make_observed("Aborting"), make_pod())) == Wait()
+    assert decide(make_observed_state(STOPPING, aborted, make_pod())) == Wait()
+    told = decide(make_observed_state(STOPPING, aborted))
     assert told == UpdateStatus(JobEvent.SUSPENDED, "asked", "suspended as asked")
     suspended = replace(STOPPING, state="SUSPENDED", reason="asked", message="suspended as asked",
                         kept='{"first-start": "2.0"}')  # fmt: skip
-    assert decide(make_seen(suspended, aborted)) == Wait()
+    assert decide(make_observed_state(suspended, aborted)) == Wait()
     resumed = replace(suspended, desired="run")
     again = StartNextAttempt("resumed", "resumed, and submitted again")
-    assert decide(make_seen(resumed, aborted)) == again
+    assert decide(make_observed_state(resumed, aborted)) == again
     # Holds also for a job that is resumed before it has stopped: the command is under way.
-    assert decide(make_seen(replace(STOPPING, desired="run"), aborted)) == again
+    assert decide(make_observed_state(replace(STOPPING, desired="run"), aborted)) == again

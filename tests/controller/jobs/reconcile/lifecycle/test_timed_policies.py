@@ -17,7 +17,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
 )
 from tests.controller.jobs.history.test_retries import DELAYED, job, ran, step_of, timer
 from tests.controller.jobs.reconcile.lifecycle.records import FAILED
-from tests.controller.samples import make_observed, make_pod, make_seen
+from tests.controller.samples import make_observed, make_observed_state, make_pod
 
 
 def test_a_delayed_policy_is_reported_once_and_applied_in_time() -> None:
@@ -37,11 +37,11 @@ def test_a_delayed_policy_is_reported_once_and_applied_in_time() -> None:
 
 
 def test_a_policy_timeout_starts_with_its_trigger() -> None:
-    step = decide(make_seen(job(DELAYED), make_observed(), FAILED, make_pod(1), now=10.0))
+    step = decide(make_observed_state(job(DELAYED), make_observed(), FAILED, make_pod(1), now=10.0))
     assert isinstance(step, SetTimers)
     assert [one.trigger for one in step.timers] == ["PodFailed/pod-0"]
     # A failure that precedes all timers starts the timer first.
-    step = decide(make_seen(job(DELAYED), make_observed("Failed"), FAILED, now=10.0))
+    step = decide(make_observed_state(job(DELAYED), make_observed("Failed"), FAILED, now=10.0))
     assert isinstance(step, SetTimers)
     assert [one.trigger for one in step.timers] == ["PodFailed/pod-0"]
     # A timer of a policy that no longer exists is removed.

@@ -38,7 +38,7 @@ def make_rooms(cpu: float) -> list[Room]:
     return [Room("node", {}, [], {"cpu": cpu})]
 
 
-def let_in(shares: Shares, rooms: list[Room]) -> list[str]:
+def admitted_groups(shares: Shares, rooms: list[Room]) -> list[str]:
     """Return the names of the admitted groups, in order."""
     names = []
     for group in shares.in_turn():
@@ -53,7 +53,14 @@ def test_queues_take_turns_by_weight() -> None:
     queues = [make_queue("a", weight=1), make_queue("b", weight=2)]
     groups = [make_group(f"{q}{n}", q) for q in "ab" for n in range(4)]
     rooms = make_rooms(6.0)
-    assert let_in(Shares(queues, groups, {}, rooms), rooms) == ["a0", "b0", "b1", "a1", "b2", "b3"]
+    assert admitted_groups(Shares(queues, groups, {}, rooms), rooms) == [
+        "a0",
+        "b0",
+        "b1",
+        "a1",
+        "b2",
+        "b3",
+    ]
 
 
 def test_a_queue_with_high_usage_is_scheduled_later() -> None:
@@ -61,7 +68,7 @@ def test_a_queue_with_high_usage_is_scheduled_later() -> None:
     groups = [make_group("a0", "a", phase="Running"), make_group("a1", "a"), make_group("b0", "b")]
     rooms = make_rooms(1.0)
     members = {("n", "a0"): [make_pod("1")]}
-    assert let_in(Shares(queues, groups, members, rooms), rooms) == ["b0"]
+    assert admitted_groups(Shares(queues, groups, members, rooms), rooms) == ["b0"]
 
 
 def test_an_unschedulable_group_does_not_block_others() -> None:
@@ -69,14 +76,14 @@ def test_an_unschedulable_group_does_not_block_others() -> None:
     wants["spec"]["minResources"]["nvidia.com/gpu"] = "64"
     groups, rooms = [wants, make_group("1", "a"), make_group("2", "b")], make_rooms(8.0)
     queues = [make_queue("a"), make_queue("b")]
-    assert let_in(Shares(queues, groups, {}, rooms), rooms) == ["2", "1"]
+    assert admitted_groups(Shares(queues, groups, {}, rooms), rooms) == ["2", "1"]
 
 
 def test_an_admitted_group_counts_before_its_pods_exist() -> None:
     queues = [make_queue("a", capability={"cpu": "2"}), make_queue("b")]
     groups = [make_group("0", "a", phase="Inqueue"), *(make_group(n, "a") for n in "12")]
     rooms = make_rooms(8.0)
-    assert let_in(Shares(queues, groups, {}, rooms), rooms) == ["1"]
+    assert admitted_groups(Shares(queues, groups, {}, rooms), rooms) == ["1"]
     full = make_rooms(1.0)
     elsewhere = [groups[0], make_group("3", "b")]
     reason = Shares(queues, elsewhere, {}, full).reason_to_wait(elsewhere[1], full)
