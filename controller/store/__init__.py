@@ -2,7 +2,7 @@
 
 - ``tables``: the tables. ``migrations``: how a database reaches this version's schema.
 - ``database``: connections; transactions that read, write, or write as the leader.
-  ``sqlite``: SQLite without blocking the event loop.
+  ``sqlite``: SQLite without blocking the event loop. ``postgresql``: its limits and locks.
 - ``jobs``, ``sessions``, ``outbox``, ``instance``: queries. Each takes a transaction, so that the
   caller decides what is atomic.
 - ``paging``: pages whose cost does not depend on the number of rows.
