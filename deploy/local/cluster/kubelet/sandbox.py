@@ -17,6 +17,7 @@ started, if the specification says so.
 """
 
 import array
+import contextlib
 import ctypes
 import fcntl
 import json
@@ -152,6 +153,8 @@ def _attend(reply: socket.socket, child: int, *, until_gone: bool) -> None:
     while True:
         ready = {fd for fd, _ in poll.poll()}
         if gone in ready:
+            if not until_gone:
+                _kill_group(child)  # before the wait: until then, no other process has its number
             _, status = os.waitpid(child, 0)
             _say(reply, {"exit": os.waitstatus_to_exitcode(status)})
             return
@@ -164,6 +167,12 @@ def _attend(reply: socket.socket, child: int, *, until_gone: bool) -> None:
             poll.unregister(reply)
         else:
             os.kill(child, signal.SIGKILL)
+
+
+def _kill_group(first: int) -> None:
+    """Kill what a container's first process leaves; only a process namespace does so by itself."""
+    with contextlib.suppress(ProcessLookupError):  # it ended before it had a group
+        os.killpg(first, signal.SIGKILL)
 
 
 def _start_container(spec: Spec, stdio: list[int]) -> tuple[int, None, int]:
