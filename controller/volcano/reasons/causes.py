@@ -23,6 +23,8 @@ _REFUSALS: Final = _table(
     # Volcano's webhooks, of a PodGroup. A closed queue may open again.
     (r"to queue with state", "queue_closed"),
     (r"unable to find (?:job )?queue", "queue_missing"),
+    # The quota counts a resource that the pods do not name: room in it changes nothing.
+    (r"failed quota: .*must specify ", "quota_unspecified"),
     (r"(?:exceeded|failed|status unknown for) quota: |insufficient quota to ", "quota"),
     (r"no PriorityClass with name", "missing_priority_class"),
     (r"service ?account.* not found", "missing_service_account"),
@@ -33,6 +35,7 @@ _REFUSALS: Final = _table(
      r"|must be less than or equal to \S+ limit", "limit_range"),
     (r"denied (?:the )?request", "admission"),
     (r"because it is being terminated", "namespace_ends"),
+    (r'\bPod "[^"]*" is invalid: ', "pod_invalid"),
 )  # fmt: skip
 """Of pods and PodGroups that the API server refuses (its admission plugins, and webhooks)."""
 

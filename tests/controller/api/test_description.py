@@ -162,6 +162,11 @@ async def test_bounds_of_query_parameters_are_documented(api: Api) -> None:
         ("AckRequest", {"through": 1, "exhausted": [{"job": None}]}, False),
         ("AckRequest", {"through": 1, "exhausted": [{"owner": {"user": None}}]}, False),
         ("AckRequest", {"through": 1, "exhausted": [{"owner": {"project": "c"}}]}, True),
+        (
+            "AckRequest",
+            {"through": 1, "exhausted": [{"owner": {"user": "b", "project": "c"}}]},
+            False,
+        ),
         ("AckRequest", {"through": 25.0}, True),
         ("AckRequest", {"through": 25.5}, False),
         ("AckRequest", {"through": -1}, False),

@@ -89,7 +89,9 @@ MOST_ATTEMPTS: Final = 500
 """Attempts of a job whose pods are refused each time. Volcano gives up an attempt after three
 minutes.
 """
-_FINAL_REFUSALS: Final = frozenset({"pod_security", "limit_range", "admission"})
+_FINAL_REFUSALS: Final = frozenset(
+    {"pod_security", "limit_range", "admission", "quota_unspecified", "pod_invalid"}
+)
 """Causes for which the API server would refuse the same pods again."""
 _UNEXPLAINED: Final = SetOutcome(State.FAILURE, "failed")
 _STOPS: Final = MappingProxyType({"Aborted": "AbortJob", "Terminated": "TerminateJob"})

@@ -107,3 +107,17 @@ async def test_many_jobs_are_planned_and_dry_run_with_bounded_concurrency(store:
     assert results.count("created") == len(jobs) - len(refused)
     assert counting.asked == [PLANS_AT_ONCE, PLANS_AT_ONCE, 1]
     assert len(counting.allowances) == 1
+
+
+async def test_members_of_an_object_have_no_order_but_lists_do(store: Store) -> None:
+    """JSON objects are unordered (RFC 8259, section 4): a client may send them in any order."""
+    lab, board = {"kind": "web", "port": 8888}, {"kind": "web", "port": 6006}
+    parameters = {name: {"type": "text", "value": name} for name in ("a", "b")}
+    fields = {"interactive": {"lab": lab, "board": board}, "parameters": parameters}
+    turned = {name: dict(reversed(value.items())) for name, value in fields.items()}
+    tasks = [{"name": "one"}, {"name": "two"}]
+    first = make_job(tasks=tasks, **fields)
+    assert await submit(store, first) == (["created"], ["j1"])
+    assert (await submit(store, make_job(tasks=tasks, **turned)))[0] == ["unchanged"]
+    # The order of tasks gives the ranks.
+    assert (await submit(store, make_job(tasks=tasks[::-1], **fields)))[0] == ["conflict"]

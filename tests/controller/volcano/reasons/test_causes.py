@@ -31,7 +31,14 @@ NO_PROGRAM = 'exec: "nope": executable file not found in $PATH'
     [
         # Recorded from Kubernetes 1.36.2 and its admission plugins.
         ("exceeded quota: q, requested: pods=1, used: pods=1, limited: pods=1", "quota"),
-        ("failed quota: q: must specify limits.memory for: main", "quota"),
+        ("failed quota: q: must specify limits.memory for: main", "quota_unspecified"),
+        ("failed quota: q: must specify requests.cpu for: a,b; limits.cpu for: a",
+         "quota_unspecified"),
+        ('Pod "j-a-job-0" is invalid: spec.containers[0].volumeMounts[0].name: Not found: "x"',
+         "pod_invalid"),
+        ('admission webhook "validate.kyverno.svc-fail" denied the request: resource Pod/x was '
+         "blocked", "admission"),
+        ("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "admission"),
         # A quota whose use is not counted yet, as in a new namespace.
         ("status unknown for quota: q, resources: pods,requests.cpu", "quota"),
         # Resources and priorities that the server allows only where a quota covers them.
@@ -59,7 +66,6 @@ NO_PROGRAM = 'exec: "nope": executable file not found in $PATH'
          "PodGroup to queue with state `Open`, queue `q` status is `Closing`", "queue_closed"),
         ('admission webhook "validatepodgroup.volcano.sh" denied the request: unable to find '
          'queue: queue.scheduling.volcano.sh "q" not found', "queue_missing"),
-        ("ValidatingAdmissionPolicy 'p' with binding 'b' denied request: no", "admission"),
         ('pod rejected: RuntimeClass "kata" not found', "missing_runtime_class"),
         ("something of next year", "refused"),
     ],

@@ -114,7 +114,8 @@ def test_a_job_whose_pods_exceed_a_quota_waits_in_another_attempt() -> None:
 
 
 def test_a_job_whose_pods_are_finally_refused_fails_with_the_reason() -> None:
-    for_good = map(refused, ("pod_security", "limit_range", "admission"))
+    causes = "pod_security", "limit_range", "admission", "quota_unspecified", "pod_invalid"
+    for_good = map(refused, causes)
     assert isinstance(refused("quota", attempt=499), StartNextAttempt)
     for step in (*for_good, refused("quota", attempt=500)):
         assert step == SetOutcome(State.FAILURE, "refused", "exceeded quota")
