@@ -20,6 +20,7 @@ from redis.asyncio import Redis
 
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
+from controller.jobs.cluster.missing_companions import MissingCompanions
 from controller.jobs.cluster.mount_points import MountPointCleaner
 from controller.jobs.cluster.orphans import OrphanCollector
 from controller.jobs.cluster.pending_reasons import PendingReasons
@@ -385,6 +386,15 @@ def _make_reconciler(
             for one in leader.core.pipeline.companion_kinds
         ],
     )
+    missing = MissingCompanions(
+        store,
+        term=term,
+        kube=leader.kube,
+        instance=leader.settings.instance,
+        clock=time.monotonic,
+        enqueue=lambda job_id: queue.enqueue(job_id, "cluster"),
+        failed=metrics.step_failed,
+    )
     mount_points = MountPointCleaner(
         store,
         term=term,
@@ -420,7 +430,7 @@ def _make_reconciler(
         background=(
             *((keeper.run,) if keeper is not None else ()),
             *(monitoring.run, retention.run, orphans.run, waiting.run, calls.run),
-            mount_points.run,
+            *(mount_points.run, missing.run),
         ),
     )
 

@@ -132,6 +132,45 @@ async def companions_of(transaction: Transaction, job_id: str) -> list[Companion
     return [CompanionRecord(**row._mapping) for row in rows]
 
 
+@dataclass(frozen=True, slots=True)
+class ExistingCompanion:
+    """An existing companion of a job whose outcome is not decided."""
+
+    job_id: str
+    kind: str
+    namespace: str
+    name: str
+    uid: str
+
+
+_EXISTING: Final = (
+    sa.select(*(tables.companions.c[name] for name in ExistingCompanion.__slots__))
+    .join(tables.jobs, tables.jobs.c.id == tables.companions.c.job_id)
+    .where(
+        tables.companions.c.kind == sa.bindparam("its_kind"),
+        tables.companions.c.uid != "",
+        tables.jobs.c.uid.is_not(None),
+        tables.jobs.c.outcome.is_(None),
+        tables.jobs.c.renewal.is_(None),
+    )
+)
+
+
+async def companions_of_kind(transaction: Transaction, kind: str) -> list[ExistingCompanion]:
+    """Return the companions of a kind that exist for submitted jobs, as far as is recorded."""
+    rows = await transaction.execute(_EXISTING, {"its_kind": kind})
+    return [ExistingCompanion(**row._mapping) for row in rows]
+
+
+async def forget_uid(transaction: Transaction, one: ExistingCompanion) -> bool:
+    """Record that the companion does not exist any more; False if the record has changed."""
+    same = [tables.companions.c[name] == getattr(one, name) for name in ExistingCompanion.__slots__]
+    changed = await transaction.execute(
+        sa.update(tables.companions).where(*same).values(uid="", owner_uid=None)
+    )
+    return bool(changed.rowcount)
+
+
 async def intend_companions(
     transaction: Transaction, job_id: str, wanted: Sequence[tuple[str, str, str]]
 ) -> None:
