@@ -6,7 +6,7 @@ import asyncio
 import os
 import time
 from collections.abc import Sequence
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -113,7 +113,8 @@ async def test_members_of_an_object_have_no_order_but_lists_do(store: Store) -> 
     """JSON objects are unordered (RFC 8259, section 4): a client may send them in any order."""
     lab, board = {"kind": "web", "port": 8888}, {"kind": "web", "port": 6006}
     parameters = {name: {"type": "text", "value": name} for name in ("a", "b")}
-    fields = {"interactive": {"lab": lab, "board": board}, "parameters": parameters}
+    objects: dict[str, dict[str, Any]] = {"lab": lab, "board": board}
+    fields = {"interactive": objects, "parameters": parameters}
     turned = {name: dict(reversed(value.items())) for name, value in fields.items()}
     tasks = [{"name": "one"}, {"name": "two"}]
     first = make_job(tasks=tasks, **fields)
