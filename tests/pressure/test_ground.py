@@ -6,7 +6,7 @@ from tests.contract.upstream import App, websocket
 from tests.pressure.ground import PressureRig
 
 
-async def test_apps_of_two_hosts_at_one_port_are_told_apart(plain: PressureRig) -> None:
+async def test_apps_of_two_hosts_at_one_port_are_distinguished(plain: PressureRig) -> None:
     async with plain.app(websocket()) as one, App(websocket(), "127.0.0.2", one.port) as other:
         assert one.port == other.port
         for app in (one, other):

@@ -170,7 +170,7 @@ def test_without_a_pod_reason_volcanos_reason_is_used() -> None:
     assert (found.reason, found.message) == ("failed", "plugin failed")
 
 
-def test_a_failure_before_the_last_restart_is_told_if_nothing_is_known_of_the_last_pods() -> None:
+def test_a_failure_before_the_last_restart_is_reported_if_the_last_pods_are_unknown() -> None:
     failed = pod(ended=ended(3))
     (before,) = make_pod_records(
         make_job(), 1, runs={}, present=[failed], departed=(), now=9.0, looked_until=0.0

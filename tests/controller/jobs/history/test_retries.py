@@ -201,7 +201,7 @@ def test_without_records_no_restart_happens_and_the_job_states_it() -> None:
         ([on("AbortJob"), on("RestartJob", exit_code=3)], False),
     ],
 )
-def test_a_failure_that_nobody_saw_is_retried_if_every_failure_would_be(
+def test_an_unobserved_failure_is_retried_if_every_failure_would_be(
     policies: list[dict[str, Any]], again: bool
 ) -> None:
     gone = ran(code=None, phase="Running", reason="Vanished")
@@ -213,7 +213,7 @@ def test_a_failure_that_nobody_saw_is_retried_if_every_failure_would_be(
     assert used_retries(0, [gone]) == 0
 
 
-def test_tasks_that_are_done_have_no_say_in_a_failure_that_nobody_saw() -> None:
+def test_completed_tasks_do_not_decide_an_unobserved_failure() -> None:
     tasks = [{"name": "a", "policies": [on("AbortJob")]}, {"name": "b"}]
     record, gone = job(on("RestartJob"), tasks=tasks), ran(task="b", code=None, phase="Running")
     step = after_pods(step_of(record, gone, ran(0, 0, task="a")))

@@ -59,7 +59,7 @@ async def test_a_step_gets_at_most_a_portion_of_a_large_read() -> None:
     assert max(reader.given) == PORTION_BYTES
 
 
-async def test_what_arrives_meanwhile_is_parsed_afterwards() -> None:
+async def test_bytes_received_meanwhile_are_parsed_afterwards() -> None:
     reader = Reader(most=400)
     buffer = buffer_of(reader, steps_in_a_turn=1)
     buffer.feed(b"a" * 1000)

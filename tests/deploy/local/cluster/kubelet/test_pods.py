@@ -334,7 +334,7 @@ async def test_a_container_that_takes_more_memory_than_its_limit_is_killed(
     assert (state["exitCode"], state["reason"]) == (137, "OOMKilled")
 
 
-async def test_what_listens_in_a_pod_is_reached_as_soon_as_the_relay_has_looked() -> None:
+async def test_a_pod_listener_is_reached_after_the_next_scan_of_the_relay() -> None:
     sandbox = await Sandbox.start(isolated=True)
     relay = Relay(sandbox, "127.64.200.1")
     running = asyncio.create_task(relay.run())
