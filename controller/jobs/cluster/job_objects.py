@@ -221,26 +221,30 @@ class JobObjects:
 
     async def remove_volcano_job(
         self, namespace: str, name: str, uid: str, *, shown: bool = True
-    ) -> None:
+    ) -> bool:
         """Delete the VolcanoJob with *uid*; the garbage collector deletes what it owns.
 
         It is no error if it is gone. One that no watch has *shown* with our labels is left alone if
         it belongs to another instance.
+
+        Returns:
+            Whether it is gone or going: false if it was left alone.
 
         Raises:
             KubeError: If it cannot be deleted.
         """
         async with self._unless_gone(namespace):
             if not shown:
-                found = await self._kube.get(VCJOBS, name, namespace)
-                labels = found["metadata"].get("labels") or {}
-                if labels.get(INSTANCE_LABEL, self._instance) != self._instance:
+                found = (await self._kube.get(VCJOBS, name, namespace))["metadata"]
+                instance = (found.get("labels") or {}).get(INSTANCE_LABEL, self._instance)
+                if found.get("uid") == uid and instance != self._instance:
                     log.warning(
                         "a VolcanoJob has the label of another instance: it is not deleted",
                         extra={"uid": uid},
                     )
-                    return
+                    return False
             await self._delete(VCJOBS, name, namespace, uid)
+        return True
 
     async def find_recovery_data(self, job: ObservedJob) -> Mapping[str, Any]:
         """Return the recovery data that was saved beside exactly this VolcanoJob.

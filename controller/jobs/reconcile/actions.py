@@ -146,7 +146,8 @@ class Actions:
                 return await self.do(then, seen)
             case steps.DeleteVolcanoJob(uid):
                 shown = seen.job if seen.job is not None and seen.job.uid == uid else None
-                await self._ending.delete_volcano_job(seen.record, shown, uid)
+                in_use = seen.still_runs()
+                await self._ending.delete_volcano_job(seen.record, shown, uid, in_use=in_use)
             case steps.DeletePods(pods):
                 await self._ending.delete_pods(seen.record, pods)
             case steps.Finish():

@@ -181,7 +181,7 @@ class EndActions:
         )
 
     async def delete_volcano_job(
-        self, record: JobRecord, job: ObservedJob | None, uid: str
+        self, record: JobRecord, job: ObservedJob | None, uid: str, *, in_use: bool = False
     ) -> None:
         """Delete the VolcanoJob *uid*, and record that the API server accepted the deletion.
 
@@ -191,12 +191,20 @@ class EndActions:
             record: The job.
             job: The VolcanoJob if it is known, else None.
             uid: The VolcanoJob's uid.
+            in_use: Whether its programs still run.
+
+        Raises:
+            RequeueAfter: If it is in use and belongs to another instance by now. Then Volcano would
+                create deleted pods again, and they count until they have ended.
         """
         name = volcano_job_name(record.id)
         unrecorded = record.uid is None and job is not None and job.attempt == record.attempt
         if unrecorded and job is not None:
             await self._record_late(record, job)
-        await self._cluster.remove_volcano_job(record.namespace, name, uid, shown=job is not None)
+        shown = job is not None
+        removed = await self._cluster.remove_volcano_job(record.namespace, name, uid, shown=shown)
+        if in_use and not removed:
+            raise RequeueAfter(FORBIDDEN_SECONDS)
         async with self._records.lead() as transaction:
             await self._records.record_deletion(transaction, record.id, uid, own=unrecorded)
 

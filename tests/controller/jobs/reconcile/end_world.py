@@ -56,6 +56,7 @@ class Cluster:
         self.job: ObservedJob | None = None
         self.pods: list[ObservedPod] = []
         self.forbids = False
+        self.given_away = False
         self.told: list[tuple[object, ...]] = []
 
     async def find_volcano_job(self, namespace: str, name: str, job_id: str) -> ObservedJob | None:
@@ -72,8 +73,9 @@ class Cluster:
     async def withdraw_command(self, job_id: str, namespace: str) -> None:
         self.told.append(("withdraw", job_id, namespace))
 
-    async def remove_volcano_job(self, namespace: str, name: str, uid: str, *, shown: bool) -> None:
+    async def remove_volcano_job(self, namespace: str, name: str, uid: str, *, shown: bool) -> bool:
         self.told.append(("remove", namespace, name, uid, shown))
+        return not self.given_away
 
     async def remove_volcanos(self, namespace: str, name: str, uid: str) -> None:
         self.told.append(("volcanos", namespace, name, uid))

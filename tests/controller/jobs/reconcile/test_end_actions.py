@@ -259,6 +259,19 @@ async def test_a_removed_volcano_job_is_recorded(
         assert [one.ended_at for one in await w.attempts()] == [None]
 
 
+async def test_a_volcano_job_of_another_instance_keeps_its_pods_while_they_run(
+    store: Store, clock: Clock
+) -> None:
+    async with world(store, clock, RUNS) as w:
+        w.cluster.given_away = True
+        asked = w.ends.delete_volcano_job(RUNS, None, UID, in_use=True)
+        assert await seconds_of(asked) == 30.0
+        # Without the record of a deletion, no pod is deleted.
+        assert (await w.record()).removed_uid is None
+        await w.ends.delete_volcano_job(RUNS, None, UID, in_use=False)
+        assert (await w.record()).removed_uid == UID
+
+
 async def test_a_volcano_job_of_a_crashed_leader_is_recorded_before_removal(
     store: Store, clock: Clock
 ) -> None:

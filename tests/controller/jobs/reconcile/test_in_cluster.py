@@ -334,9 +334,10 @@ async def test_a_volcano_job_is_created_once(both: TwoAccounts, instance: str) -
     found = await cluster.find_volcano_job("jobs", "j-once", "once")
     assert found is not None
     # Somebody may have given it to another instance meanwhile.
-    await other.remove_volcano_job("jobs", first.name, first.uid, shown=False)
+    assert not await other.remove_volcano_job("jobs", first.name, first.uid, shown=False)
+    assert await other.remove_volcano_job("jobs", first.name, "of-another-one", shown=False)
     assert await cluster.find_volcano_job("jobs", "j-once", "once") is not None
-    await cluster.remove_volcano_job("jobs", first.name, first.uid, shown=False)
+    assert await cluster.remove_volcano_job("jobs", first.name, first.uid, shown=False)
     assert await cluster.find_volcano_job("jobs", "j-once", "once") is None
     await cluster.remove_volcano_job("jobs", first.name, first.uid)
 

@@ -86,8 +86,9 @@ class Cluster:
     async def find_recovery_data(self, job: ObservedJob) -> Mapping[str, Any]:
         return self.kept
 
-    async def remove_volcano_job(self, namespace: str, name: str, uid: str) -> None:
+    async def remove_volcano_job(self, namespace: str, name: str, uid: str) -> bool:
         self.removed.append((namespace, name, uid))
+        return True
 
 
 @dataclass
