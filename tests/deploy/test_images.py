@@ -304,7 +304,7 @@ def test_a_process_starts_within_the_memory_that_its_pod_requests(
     assert process.returncode == 0, errors.decode()
 
 
-@pytest.mark.needs("namespaces", "node")
+@pytest.mark.needs("namespaces")
 @pytest.mark.timeout(300)
 async def test_a_session_is_opened_by_the_images_on_a_read_only_file_system(
     made: Callable[[str], Made], redis_server: RedisServer, tmp_path: Path
