@@ -16,7 +16,7 @@ from deploy.local.cluster.client import PODS, Cache, Client, Object, Refused
 from deploy.local.cluster.events import EventRecorder
 from deploy.local.cluster.lags import Lags
 from deploy.local.cluster.volcano.definitions import COMMANDS, JOBS, POD_GROUPS
-from deploy.local.cluster.volcano.events import Key, PodEvents, Turn
+from deploy.local.cluster.volcano.events import Key, PodEvents, Turn, action_now
 from deploy.local.cluster.volcano.plugins import JOB_LABEL, companion_keys, companions
 from deploy.local.cluster.volcano.pods import group_name, make_group, make_pods, surplus
 from deploy.local.cluster.volcano.queues import QueueStates
@@ -230,7 +230,7 @@ class JobController:
         if job is None or job["metadata"].get("deletionTimestamp"):
             return
         pods = self._events.pods(key)
-        decision = decide(job, list(pods.values()), turn.action, turn.victim)
+        decision = decide(job, list(pods.values()), action_now(turn, job), turn.victim)
         if not phase_of(job):
             # A job's first status says only that it is Pending.
             await self._write(job, decision, with_counts=False)

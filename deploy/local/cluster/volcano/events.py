@@ -28,8 +28,21 @@ class Turn:
     action: str | None = None
     victim: Victim = field(default_factory=Victim)
     events: tuple[str, ...] = ()
+    version: int | None = None
+    """The job's version that the pod was made for, if a policy called for the action."""
     beside: bool = False
     """Whether it waited for a timeout: Volcano acts beside the job's worker then."""
+
+
+def action_now(turn: Turn, job: Object) -> str | None:
+    """Return the turn's action; None if its event has become outdated while it was queued.
+
+    Volcano compares versions as it handles a request (``applyPolicies``). So of two pods that fail
+    at once only the first restarts the job.
+    """
+    version = (job.get("status") or {}).get("version", 0)
+    is_outdated = turn.version is not None and turn.version < version
+    return None if is_outdated else turn.action
 
 
 class PodEvents:
@@ -140,7 +153,8 @@ class PodEvents:
         if called is None:
             return
         victim = Victim(happened.task, happened.pod, happened.partition)
-        turn = Turn(called.action, victim, beside=called.delay_seconds > 0)
+        late = called.delay_seconds > 0
+        turn = Turn(called.action, victim, version=happened.version, beside=late)
         if not called.delay_seconds:
             self._look(key, turn)
             return
