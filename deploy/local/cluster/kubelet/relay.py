@@ -88,7 +88,13 @@ class Relay:
     ) -> None:
         task = asyncio.create_task(self._carry(port, reader, writer))
         self._connections.add(task)
-        task.add_done_callback(self._connections.discard)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            self._connections.discard(task)
+            if not writer.is_closing():  # cancelled before its other half was there
+                writer.transport.abort()
+
+        task.add_done_callback(ended)
 
     async def _carry(
         self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
