@@ -148,6 +148,7 @@ async def test_sockets_that_come_and_go_leave_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.needs("cc")
 async def test_ten_thousand_idle_sockets_for_ten_minutes(tmp_path: Path) -> None:
     # If the system gives one process too few descriptors, two workers share the sockets.
@@ -157,6 +158,7 @@ async def test_ten_thousand_idle_sockets_for_ten_minutes(tmp_path: Path) -> None
 
 
 @pytest.mark.long
+@pytest.mark.timeout(1200)
 @pytest.mark.needs("cc")
 async def test_two_hundred_sockets_a_second_for_five_minutes(tmp_path: Path) -> None:
     async with soaking(tmp_path) as soak:
