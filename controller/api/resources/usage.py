@@ -37,18 +37,20 @@ class UsageQuery(Query):
 
 
 class ExhaustedOwner(Strict):
-    """Whose jobs end: those of a project, or those of a user outside projects."""
+    """Whose jobs end: a project's, or without a project those of a user outside projects.
 
-    model_config = ConfigDict(json_schema_extra={"oneOf": [is_given("user"), is_given("project")]})
+    The owner of a ledger's entry may be sent as it is: a project pays for all jobs in it.
+    """
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [is_given("user"), is_given("project")]})
 
     user: Name | None = None
     project: Name | None = None
 
     @model_validator(mode="after")
     def _says_one(self) -> Self:
-        if (self.user is None) == (self.project is None):
-            # Both could mean the project, or only the user's jobs in it.
-            raise ValueError("either a user or a project must be given")
+        if self.user is None and self.project is None:
+            raise ValueError("a user or a project must be given")
         return self
 
 

@@ -73,8 +73,8 @@ class MissingCompanions:
                     try:
                         await self.look_at(kind)
                     except (KubeError, StoreUnavailable) as error:
-                        told = {"kind": kind.kind, "why": str(error)}
-                        log.warning("companions cannot be compared with the cluster", extra=told)
+                        details = {"kind": kind.kind, "why": str(error)}
+                        log.warning("companions cannot be compared with the cluster", extra=details)
 
     async def look_at(self, kind: Kind) -> int:
         """Have missing companions of *kind* applied again; return how many.

@@ -107,17 +107,21 @@ async def test_running_out_of_funds_ends_only_that_owners_jobs(api: Api) -> None
     assert sorted(set(api.enqueued)) == ["his", "mine", "ours", "theirs"]
 
 
-async def test_an_exhausted_owner_is_a_user_or_a_project_and_not_both(api: Api) -> None:
+async def test_an_exhausted_owner_as_the_ledger_names_it_means_the_project(api: Api) -> None:
     await runs(api.store, "ours", user="ada", project="sun")
-    for owner in ({"user": "ada", "project": "sun"}, {"user": None, "project": None}):
-        body = {"through": 0, "exhausted": [{"owner": owner}]}
-        answer = await api.client.post("/v1/usage/ack", json=body)
-        assert answer.status == 422
-        assert "either a user or a project must be given" in await answer.text()
-    async with api.store.read() as transaction:
-        record = await find_job(transaction, "ours")
-        assert record is not None
-        assert record.desired == "run"
+    await runs(api.store, "theirs", user="bo", project="sun")
+    await runs(api.store, "mine", user="ada")
+    body = {"through": 0, "exhausted": [{"owner": {"user": "ada", "project": "sun"}}]}
+    answer = await api.client.post("/v1/usage/ack", json=body)
+    assert answer.status == 200, await answer.text()
+    assert sorted(set(api.enqueued)) == ["ours", "theirs"]
+
+
+async def test_an_exhausted_owner_names_a_user_or_a_project(api: Api) -> None:
+    body = {"through": 0, "exhausted": [{"owner": {"user": None, "project": None}}]}
+    answer = await api.client.post("/v1/usage/ack", json=body)
+    assert answer.status == 422
+    assert "a user or a project must be given" in await answer.text()
 
 
 async def test_unread_usage_cannot_be_acknowledged(api: Api) -> None:
