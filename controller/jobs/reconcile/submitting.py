@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import logging
-import random
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Sequence
+from typing import Any, Final
 
 from controller.jobs.cluster.job_objects import JobObjects, NameTaken
 from controller.jobs.cluster.mount_points import mount_points_of
@@ -32,7 +30,7 @@ from controller.jobs.spec.accepted import VaultClosed
 from controller.jobs.spec.problems import JobRejected
 from controller.jobs.spec.validation import has_a_task, problems_with, same_pod_names
 from controller.jobs.tools.plans import shape_tool
-from controller.kube.errors import Forbidden, Invalid, KubeError, Unavailable
+from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.store.database import Transaction
 from controller.store.jobs.folders import hold_mount_points
 from controller.store.jobs.job_rows import JobRecord, find_jobs, lock_job, update_job
@@ -54,12 +52,9 @@ LOOK_AGAIN_SECONDS: Final = 0.5
 LONGEST_WAIT_SECONDS: Final = 10.0
 NOT_KEPT_SECONDS: Final = 60.0
 LONGEST_MESSAGE: Final = 2000
-REPEAT_SECONDS: Final = (0.2, 0.8)
-"""The longest pauses before a call that failed with a 5xx is repeated."""
 NOT_EXPOSED: Final = "the objects by which it is reached cannot be created"
 
 log = logging.getLogger(__name__)
-T = TypeVar("T")
 
 
 class SubmitActions:
@@ -152,7 +147,7 @@ class SubmitActions:
             JobRejected: If the API server refuses it, with what of the job is wrong.
         """
         try:
-            return await _repeated(lambda: self._cluster.ensure_volcano_job(plan))
+            return await self._cluster.ensure_volcano_job(plan)
         except KubeError as error:
             if verdict_on(error, "submission") != "final":
                 raise
@@ -327,22 +322,15 @@ class SubmitActions:
             if made is None:
                 made = await self._ensure(record, companion, owner=owner)
             else:
-                made = await self._own(record, made, owner)
+                made = await self._cluster.set_owner_reference(record.id, made, owner)
             applied.append(made)
         return applied
-
-    async def _own(
-        self, record: JobRecord, made: CompanionRecord, owner: ObservedJob
-    ) -> CompanionRecord:
-        return await _repeated(lambda: self._cluster.set_owner_reference(record.id, made, owner))
 
     async def _ensure(
         self, record: JobRecord, companion: Companion, *, owner: ObservedJob | None
     ) -> CompanionRecord:
-        return await _repeated(
-            lambda: self._cluster.ensure_companion(
-                record.id, record.namespace, companion, owner=owner
-            )
+        return await self._cluster.ensure_companion(
+            record.id, record.namespace, companion, owner=owner
         )
 
     async def _record(
@@ -382,22 +370,3 @@ class SubmitActions:
         decided = decided_as(State.FAILURE, reason, plain_text(message, LONGEST_MESSAGE))
         async with self._records.lead() as transaction:
             await self._records.update(transaction, record, **decided)
-
-
-async def _repeated(call: Callable[[], Awaitable[T]]) -> T:
-    """Return the result of *call*, repeated twice if the server fails with a 5xx.
-
-    A submission makes many calls. If one fails, the whole submission is repeated later, so an API
-    server that fails now and then would delay it for minutes.
-
-    Raises:
-        KubeError: If the last call fails, or if the server asks for a pause.
-    """
-    for longest in REPEAT_SECONDS:
-        try:
-            return await call()
-        except Unavailable as error:
-            if error.status < 500 or error.retry_after_seconds:
-                raise
-        await asyncio.sleep(random.uniform(longest / 2, longest))  # noqa: S311 - jitter, no secret
-    return await call()

@@ -13,7 +13,6 @@ from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.reconcile import submitting as module
 from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
@@ -24,7 +23,6 @@ from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
-from controller.store.jobs.progress import CompanionRecord
 from controller.volcano.preflight import Capabilities
 from tests.controller.conftest import Clock
 from tests.controller.samples import make_context, make_plugins, make_record
@@ -47,7 +45,7 @@ class Cluster:
         self.refusal = refusal
         self.made: list[str] = []
 
-    async def ensure_companion(self, *args: Any, **options: Any) -> Any:
+    async def ensure_companion(self, *args: Any, **options: Any) -> None:
         self.made.append("companion")
 
     async def ensure_volcano_job(self, plan: Any) -> None:
@@ -303,38 +301,3 @@ async def test_a_job_waits_for_pods_of_another_job_with_the_same_names(
     assert found.message == (
         "waiting for the job a and its pods, which have the same names, to be gone"
     )
-
-
-@pytest.mark.parametrize(("failures", "calls"), [(2, 3), (3, 3)])
-async def test_a_call_that_the_server_fails_is_repeated_within_the_submission(
-    monkeypatch: pytest.MonkeyPatch, store: Store, clock: Clock, failures: int, calls: int
-) -> None:
-    monkeypatch.setattr(module, "REPEAT_SECONDS", (0.01, 0.01))
-    final = error_from(422, {"message": "invalid"})
-    errors = [*(error_from(500, {"message": "etcd is busy"}) for _ in range(failures)), final]
-
-    class Failing(Cluster):
-        async def ensure_companion(self, *args: Any, **options: Any) -> Any:
-            _, namespace, companion = args
-            self.made.append(companion.name)
-            if self.made.count(companion.name) == 1:
-                raise error_from(503, {"message": "not now"})
-            return CompanionRecord(
-                kind=companion.kind, namespace=namespace, name=companion.name, uid="u",
-                owner_uid=None,
-            )  # fmt: skip
-
-        async def ensure_volcano_job(self, plan: Any) -> None:
-            self.made.append("job")
-            raise errors[self.made.count("job") - 1]
-
-    cluster = Failing()
-    if failures < calls:
-        assert (await submit(store, clock, cluster, pipeline_of())).outcome == "FAILURE"
-    else:
-        with pytest.raises(KubeError, match="etcd is busy"):
-            await submit(store, clock, cluster, pipeline_of())
-    assert cluster.made.count("job") == calls
-    companions = {one for one in cluster.made if one != "job"}
-    assert companions
-    assert {cluster.made.count(one) for one in companions} == {2}
