@@ -36,14 +36,14 @@ from shared.tls import accept_plain_authorities
 
 CALL_SECONDS: Final = 30.0
 PAUSES_SECONDS: Final = (0.2, 0.8)
-"""Pauses before a failed write is sent again. A step of a job makes several writes, and would
-otherwise start over."""
+"""Pauses before a failed call is sent again. A step of a job makes many calls, and would otherwise
+start over."""
 LONGEST_PAUSE_SECONDS: Final = 2.0
 """A longer ``Retry-After`` is left to the caller."""
-RETRIED: Final = frozenset({"POST", "PATCH", "DELETE"})
+RETRIED: Final = frozenset({"GET", "POST", "PATCH", "DELETE"})
 """Methods that are safe to repeat here: callers recognise a write that was done already by the
-object's name, its UID, or the object's unchanged content. Lists and watches back off by themselves,
-and a PUT has to read the object first."""
+object's name, its UID, or the object's unchanged content. Lists and watches are streams, and back
+off by themselves; a PUT has to read the object first."""
 OLD_CONNECTIONS: Final = 8
 """How many connections that present an expired certificate are tried at most."""
 CREDENTIALS_SECONDS: Final = 60.0
@@ -266,7 +266,7 @@ class Transport:
         body: object = None,
         content_type: str = JSON,
     ) -> Object:
-        """Return the object in the response; a write that failed is sent again after a pause."""
+        """Return the object in the response; a call that failed is sent again after a pause."""
         request = Request(method, path, query or {}, body, content_type)
         for pause in PAUSES_SECONDS if method in RETRIED else ():
             try:

@@ -10,7 +10,7 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -261,19 +261,32 @@ class JobObjects:
         ours = any(one.get("uid") == job.uid for one in owners)
         return found.get("data") or {} if ours else {}
 
-    async def find_pods(self, namespace: str, job_id: str) -> list[ObservedPod]:
+    async def find_pods(
+        self, namespace: str, job_id: str, *, known: Collection[str] = ()
+    ) -> list[ObservedPod]:
         """Return the job's pods as the API server has them now; the cache may lag.
+
+        Args:
+            namespace: The job's.
+            job_id: The job.
+            known: UIDs of pods that the cache shows. If the list lacks one, pods from which a
+                webhook has removed the job's label are listed, too.
 
         Raises:
             KubeError: If they cannot be listed.
         """
-        found: list[Object] = []
+        found: list[ObservedPod] = []
         async with self._unless_gone(namespace):
-            labels = labels_of(self._instance, job_id)
-            wanted = ",".join(f"{name}={value}" for name, value in labels.items())
-            found = await self._kube.list(
-                PODS, namespace, labels=wanted, transform=PODS_READ.transform
-            )
+            found = await self._list_pods(namespace, labels_of(self._instance, job_id))
+            if not set(known) <= {pod.uid for pod in found}:
+                unlabelled = {INSTANCE_LABEL: self._instance, f"!{JOB_LABEL}": ""}
+                others = await self._list_pods(namespace, unlabelled)
+                found += [pod for pod in others if pod.job_id == job_id]
+        return found
+
+    async def _list_pods(self, namespace: str, labels: Mapping[str, str]) -> list[ObservedPod]:
+        wanted = ",".join(f"{name}={value}" if value else name for name, value in labels.items())
+        found = await self._kube.list(PODS, namespace, labels=wanted, transform=PODS_READ.transform)
         return [read_pod(given) for given in found]
 
     async def remove_pods(self, namespace: str, pods: Sequence[ObservedPod]) -> None:

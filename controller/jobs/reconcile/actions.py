@@ -242,11 +242,12 @@ class Actions:
         the cache still shows a pod that is gone, the event with its last state is outstanding.
         """
         record = seen.record
-        pods = await self._cluster.find_pods(record.namespace, record.id)
+        known = {pod.uid for pod in seen.pods if pod.owner_uid == record.uid}
+        pods = await self._cluster.find_pods(record.namespace, record.id, known=known)
         now = self._records.clock()
         own = [as_of(pod, now) for pod in pods if pod.owner_uid == record.uid]
         there = {pod.uid for pod in own}
-        if any(pod.uid not in there for pod in seen.pods if pod.owner_uid == record.uid):
+        if not known <= there:
             return False
         runs = {uid: run for uid, run in seen.runs.items() if uid in there}
         return are_recorded(runs, own, ())

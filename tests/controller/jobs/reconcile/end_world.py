@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -63,7 +63,9 @@ class Cluster:
         assert (namespace, name, job_id) == ("jobs", "j-j1", "j1")
         return self.job
 
-    async def find_pods(self, namespace: str, job_id: str) -> list[ObservedPod]:
+    async def find_pods(
+        self, namespace: str, job_id: str, *, known: Collection[str] = ()
+    ) -> list[ObservedPod]:
         assert (namespace, job_id) == ("jobs", "j1")
         return self.pods
 

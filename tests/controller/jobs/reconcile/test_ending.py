@@ -44,7 +44,7 @@ class Cluster:
     async def withdraw_command(self, *_: Any) -> None:
         return None
 
-    async def find_pods(self, *_: Any) -> list[Any]:
+    async def find_pods(self, *_: Any, **__: Any) -> list[Any]:
         return []
 
     def __getattr__(self, name: str) -> Any:

@@ -185,7 +185,7 @@ class Store:
         now = Caches.listed(caches.history, jobs=0, pods=len(caches.history))
 
         class Cluster:
-            async def find_pods(self, _namespace: str, _job_id: str) -> list[ObservedPod]:
+            async def find_pods(self, *_: object, known: object) -> list[ObservedPod]:
                 return list(now.informer.pods)
 
         actions = Actions.__new__(Actions)
