@@ -54,9 +54,13 @@ async def test_a_watch_sends_missed_and_later_events() -> None:
 async def test_no_bookmark_precedes_an_unsent_change() -> None:
     store, loop = Store(), asyncio.get_running_loop()
     told = _put(store, "a")
-    # The watch times out and an object changes within one turn of the loop.
-    loop.call_later(0.04, time.sleep, 0.05)
-    loop.call_later(0.06, _put, store, "b")
+
+    def change_late() -> None:
+        # The watch times out and an object changes within one turn of the loop.
+        time.sleep(0.05)
+        loop.call_soon(_put, store, "b")
+
+    loop.call_later(0.04, change_late)
     asked = Asked("n", make_selector("", ""), told, initial=False, seconds=0.05, bookmarks=True)
     async for _, stored in follow(store, KIND, asked):
         told = stored.revision
