@@ -277,16 +277,19 @@ class JobObjects:
         """
         found: list[ObservedPod] = []
         async with self._unless_gone(namespace):
-            found = await self._list_pods(namespace, labels_of(self._instance, job_id))
+            labels = labels_of(self._instance, job_id)
+            selector = ",".join(f"{name}={value}" for name, value in labels.items())
+            found = await self._list_pods(namespace, selector)
             if not set(known) <= {pod.uid for pod in found}:
-                unlabelled = {INSTANCE_LABEL: self._instance, f"!{JOB_LABEL}": ""}
+                unlabelled = f"{INSTANCE_LABEL}={self._instance},!{JOB_LABEL}"
                 others = await self._list_pods(namespace, unlabelled)
                 found += [pod for pod in others if pod.job_id == job_id]
         return found
 
-    async def _list_pods(self, namespace: str, labels: Mapping[str, str]) -> list[ObservedPod]:
-        wanted = ",".join(f"{name}={value}" if value else name for name, value in labels.items())
-        found = await self._kube.list(PODS, namespace, labels=wanted, transform=PODS_READ.transform)
+    async def _list_pods(self, namespace: str, selector: str) -> list[ObservedPod]:
+        found = await self._kube.list(
+            PODS, namespace, labels=selector, transform=PODS_READ.transform
+        )
         return [read_pod(given) for given in found]
 
     async def remove_pods(self, namespace: str, pods: Sequence[ObservedPod]) -> None:

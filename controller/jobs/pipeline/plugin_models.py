@@ -1,4 +1,4 @@
-"""What plugins of other packages declare: settings, job fields, and kinds of companions. No I/O.
+"""Declarations of third-party plugins: settings, job fields, and kinds of companions. No I/O.
 
 Settings are checked when the process starts, fields when a job is accepted.
 

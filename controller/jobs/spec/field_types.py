@@ -36,7 +36,7 @@ ParameterName = Annotated[str, Field(pattern=r"^[A-Za-z_][-A-Za-z0-9_]{0,62}$")]
 FilledIn = Annotated[
     str, Field(pattern=r"^(framework|parameters\.[A-Za-z_][-A-Za-z0-9_]{0,62}(\.path)?)$")
 ]
-"""What of a job can be filled in at its acceptance."""
+"""The fields of a job that can be filled in at its acceptance."""
 VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]{0,127}$")]
 EndpointName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
 ToolName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]

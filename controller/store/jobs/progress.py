@@ -7,6 +7,7 @@ have run, which have failed, and which are due when.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -143,6 +144,7 @@ class ExistingCompanion:
     uid: str
 
 
+_ROWS_A_TURN: Final = 1000
 _EXISTING: Final = (
     sa.select(*(tables.companions.c[name] for name in ExistingCompanion.__slots__))
     .join(tables.jobs, tables.jobs.c.id == tables.companions.c.job_id)
@@ -159,7 +161,11 @@ _EXISTING: Final = (
 async def companions_of_kind(transaction: Transaction, kind: str) -> list[ExistingCompanion]:
     """Return the companions of a kind that exist for submitted jobs, as far as is recorded."""
     rows = await transaction.execute(_EXISTING, {"its_kind": kind})
-    return [ExistingCompanion(**row._mapping) for row in rows]
+    found: list[ExistingCompanion] = []
+    for part in rows.partitions(_ROWS_A_TURN):
+        found += [ExistingCompanion(*row) for row in part]
+        await asyncio.sleep(0)  # a large site has tens of thousands
+    return found
 
 
 async def forget_uid(transaction: Transaction, one: ExistingCompanion) -> bool:

@@ -115,8 +115,8 @@ def remaining_bytes(fixed: bytes) -> int:
 def source_address(fixed: bytes, rest: bytes) -> str | None:
     """Return the client's address from a header whose parts were read in full.
 
-    None stands for the proxy itself (``LOCAL``, a health check). What follows the addresses is not
-    read.
+    None stands for the proxy itself (``LOCAL``, a health check). The bytes after the addresses
+    are not read.
     """
     if fixed[12] == _LOCAL:
         return None

@@ -40,7 +40,7 @@ _GIVING: Final = Action.NOTIFY | Action.PROVIDE
 
 
 class CutTextVerdict(NamedTuple):
-    """What to do with a message: send *replacement* for it, and forward or drop its bytes."""
+    """The decision on a message: send *replacement* for it, and forward or drop its bytes."""
 
     replacement: bytes = b""
     forwarded: int = 0
@@ -49,7 +49,7 @@ class CutTextVerdict(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class CutTextPolicy:
-    """What the side whose messages are filtered may do.
+    """The rights of the side whose messages are filtered.
 
     Attributes:
         may_send: Whether its clipboard text may reach the other side.
