@@ -24,7 +24,8 @@ from controller.site.owner_shares import FairShare, read_fair_share
 from controller.site.pod_settings import PodSettings, read_pod_settings
 from controller.site.webhook_receivers import Receiver, read_receivers
 from controller.store import postgresql
-from controller.volcano.manifest import Dns, Quantity, parse_cpu, parse_memory
+from controller.volcano.network_policies import Dns
+from controller.volcano.quantities import Quantity, parse_cpu, parse_memory
 from shared.bus import check_url
 from shared.jose.jwks import read_key_source
 from shared.jose.signing_keys import read_signing_keys

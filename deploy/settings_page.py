@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final, TypeVar, get_type_hints
 
 from controller.settings import read_settings
-from controller.volcano.manifest import Quantity
+from controller.volcano.quantities import Quantity
 from gateway.settings import settings_from
 from shared.settings import Environment, on_or_off
 

@@ -13,7 +13,7 @@ from controller.kube.decoding import FieldTransform
 from controller.kube.errors import KubeError
 from controller.kube.kinds import NODES
 from controller.volcano.fields import NODE
-from controller.volcano.manifest import parse_quantity
+from controller.volcano.quantities import parse_quantity
 from controller.volcano.reasons.waiting import takes_pods
 
 Counts: TypeAlias = Callable[[Mapping[str, str]], bool]

@@ -33,7 +33,6 @@ from controller.volcano.manifest import (
     Mount,
     PodTemplate,
     Port,
-    Quantity,
     Task,
     Variable,
     VolcanoJob,
@@ -41,6 +40,7 @@ from controller.volcano.manifest import (
 )
 from controller.volcano.names import JOB_CONTAINER, companion_name, labels_of
 from controller.volcano.observed import ObservedPod
+from controller.volcano.quantities import Quantity
 
 __all__ = [
     "API_VERSION",

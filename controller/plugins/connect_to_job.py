@@ -18,7 +18,6 @@ from controller.jobs.spec.parameters import LicenceParameter
 from controller.jobs.spec.problems import make_path
 from controller.site.licences import LicenceServers
 from controller.store.jobs.relations import Caller, Peer, basis_of
-from controller.volcano.manifest import dns_rule, network_rules, pods_in, server_rules
 from controller.volcano.names import (
     TASK_INDEX_LABEL,
     TASK_LABEL,
@@ -26,6 +25,7 @@ from controller.volcano.names import (
     labels_of,
     peer_service_name,
 )
+from controller.volcano.network_policies import dns_rule, network_rules, pods_in, server_rules
 
 log = logging.getLogger(__name__)
 

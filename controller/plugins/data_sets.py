@@ -17,8 +17,9 @@ from controller.jobs.spec.model import EffectiveTask, Job
 from controller.jobs.spec.parameters import JobFile
 from controller.jobs.spec.problems import make_path
 from controller.jobs.spec.storage import find_place
-from controller.volcano.manifest import Container, Mount, PodTemplate, Quantity, Volume
+from controller.volcano.manifest import Container, Mount, PodTemplate, Volume
 from controller.volcano.names import DATA_CONTAINER
+from controller.volcano.quantities import Quantity
 
 _SOURCES: Final = "/volumes"
 _COPIES: Final = "/copies"

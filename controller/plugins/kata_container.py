@@ -8,7 +8,7 @@ from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import EffectiveTask, Job
 from controller.site.product_list import Overhead, Product
-from controller.volcano.manifest import Quantity
+from controller.volcano.quantities import Quantity
 
 
 class KataContainerPlugin(JobPlugin):

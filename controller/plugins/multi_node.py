@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Final
 from controller.jobs.pipeline.builder import Companion, JobBuilder, make_helper
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import EffectiveTask, Job
-from controller.volcano.manifest import Container, Mount, PodTemplate, Quantity, Variable, Volume
+from controller.volcano.manifest import Container, Mount, PodTemplate, Variable, Volume
 from controller.volcano.names import (
     JOB_CONTAINER,
     RANKS_CONTAINER,
@@ -22,6 +22,7 @@ from controller.volcano.names import (
     pod_name,
     volcano_job_name,
 )
+from controller.volcano.quantities import Quantity
 
 MOST_BYTES: Final = 1_000_000
 """Of the ConfigMap; an API server accepts a mebibyte."""

@@ -7,7 +7,7 @@ from typing import ClassVar, Final
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import Job
-from controller.volcano.manifest import Quantity
+from controller.volcano.quantities import Quantity
 
 ANNOTATIONS: Final = {
     "ingress": "kubernetes.io/ingress-bandwidth",

@@ -21,8 +21,8 @@ from controller.resource_metrics.sources import (
     Values,
 )
 from controller.volcano import fields
-from controller.volcano.manifest import measured_amount
 from controller.volcano.names import INSTANCE_LABEL
+from controller.volcano.quantities import measured_amount
 
 _COLUMNS: Final[tuple[tuple[str, Metric], ...]] = (("cpu", "cpu_cores"), ("memory", "memory_bytes"))
 

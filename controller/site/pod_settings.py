@@ -10,7 +10,7 @@ from typing import Final
 from controller.jobs.spec.storage import VolumeSource, loose_patterns, parse_volumes
 from controller.site.product_list import Catalogue, read_catalogue
 from controller.site.tool_list import ToolList, read_tools
-from controller.volcano.manifest import Quantity, parse_cpu, parse_memory
+from controller.volcano.quantities import Quantity, parse_cpu, parse_memory
 from shared.settings import Environment, count, on_or_off, setting, yes_or_no
 
 _SUBDOMAIN: Final = re.compile(r"[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?", re.ASCII)

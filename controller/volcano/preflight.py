@@ -25,9 +25,10 @@ from graphlib import CycleError, TopologicalSorter
 from hashlib import sha256
 from typing import Any, Final
 
-from controller.volcano.manifest import Container, PodTemplate, Quantity, Task, VolcanoJob
+from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
 from controller.volcano.names import JOB_CONTAINER
 from controller.volcano.policies import problems_of
+from controller.volcano.quantities import Quantity
 
 POLICIES: Final = (None, "none", "best-effort", "restricted", "single-numa-node")
 _WHOLE: Final = 1000

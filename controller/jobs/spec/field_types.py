@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final, Literal, LiteralString
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
-from controller.volcano.manifest import (
+from controller.volcano.quantities import (
     Quantity,
     parse_bandwidth,
     parse_cpu,

@@ -23,7 +23,7 @@ from pydantic import (
 
 from controller.jobs.spec.field_types import Size, VolumePath, check_path, parse_path
 from controller.jobs.spec.problems import TAG, make_path
-from controller.volcano.manifest import Quantity
+from controller.volcano.quantities import Quantity
 
 LONGEST_VALUE: Final = 32768
 """Of one value; Linux accepts at most 128 KiB for one argument."""

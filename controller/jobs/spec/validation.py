@@ -21,9 +21,9 @@ from controller.jobs.spec.model import DEFAULT_TASK, EffectiveTask, Job, Policy,
 from controller.jobs.spec.problems import Problem
 from controller.site.product_list import Catalogue, Features, Product
 from controller.volcano.frameworks import FRAMEWORKS, Framework
-from controller.volcano.manifest import Quantity
 from controller.volcano.names import pod_name
 from controller.volcano.policies import RESTARTS, Rule, carried_out_here, problems_of
+from controller.volcano.quantities import Quantity
 from shared.text import whole_number
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from hypothesis import strategies as st
 from controller.volcano.manifest import (
     Container,
     PodTemplate,
-    Quantity,
     Task,
     Variable,
     VolcanoJob,
     escape,
     reference,
 )
+from controller.volcano.quantities import Quantity
 
 
 def expand(text: str, variables: dict[str, str]) -> str:

@@ -9,7 +9,6 @@ from controller.volcano.manifest import (
     Mount,
     PodTemplate,
     Port,
-    Quantity,
     Task,
     Variable,
     VolcanoJob,
@@ -17,6 +16,7 @@ from controller.volcano.manifest import (
 )
 from controller.volcano.policies import Rule
 from controller.volcano.preflight import findings
+from controller.volcano.quantities import Quantity
 
 
 def make_good() -> VolcanoJob:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from controller.volcano.manifest import Container, PodTemplate, Quantity, Task, VolcanoJob
+from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
 from controller.volcano.preflight import fit_init_containers, topology_problems
+from controller.volcano.quantities import Quantity
 
 
 def make_task(

@@ -5,7 +5,7 @@ import ipaddress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.volcano.manifest import Dns, dns_rule, network_rules, pods_in, server_rules
+from controller.volcano.network_policies import Dns, dns_rule, network_rules, pods_in, server_rules
 from shared.settings import networks
 
 PORTS = st.integers(1, 65535)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.volcano.manifest import Quantity, parse_cpu, parse_memory, parse_quantity
+from controller.volcano.quantities import Quantity, parse_cpu, parse_memory, parse_quantity
 
 
 @pytest.mark.parametrize(
