@@ -25,6 +25,7 @@ from controller.jobs.cluster.mount_points import MountPointCleaner
 from controller.jobs.cluster.orphans import OrphanCollector
 from controller.jobs.cluster.pending_reasons import PendingReasons
 from controller.jobs.cluster.prerequisites import Prerequisites
+from controller.jobs.cluster.priorities import PriorityValues
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.history.retention import Retention, RetentionPeriods
 from controller.jobs.pipeline.pipeline import HookRecorder
@@ -340,6 +341,7 @@ def _make_reconciler(
         prerequisites=Prerequisites(
             leader.kube, instance=leader.settings.instance, clock=time.monotonic
         ),
+        priorities=PriorityValues(leader.kube, clock=time.monotonic),
         recorder=HookRecorder(store, term=term, clock=time.time, tries=leader.settings.hook_tries),
         looked_until=leader.looked_until,
         calls=calls,

@@ -4,8 +4,9 @@
 - ``prerequisites``: namespace, ServiceAccount, queue and shared objects, before a submission.
 - ``job_objects``: creates and deletes VolcanoJobs and companions; every call may be repeated.
 - ``verdicts``: what a refusal of the API server means.
-- ``pending_reasons``: why pods wait. ``orphans``: deletes objects whose job is gone.
-- ``missing_companions``: restores objects of running jobs that another client has deleted.
+- ``pending_reasons``: why pods wait. ``priorities``: the values of PriorityClasses.
+- ``orphans``: deletes objects whose job is gone. ``missing_companions``: restores objects of
+  running jobs that another client has deleted.
 - ``mount_points``: deletes mount points that jobs leave in their output folders.
 
 Sources: the Kubernetes API conventions; docs/controller.md.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import AsyncIterator, Collection, Coroutine, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -37,7 +36,6 @@ from controller.kube.kinds import (
     NAMESPACES,
     NETWORK_POLICIES,
     PODS,
-    PRIORITY_CLASSES,
     SECRETS,
     SERVICES,
     VCJOBS,
@@ -72,9 +70,6 @@ _VOLCANOS: Final = (
 )
 """What Volcano's plugins create beside the pods of a VolcanoJob: kinds and name suffixes."""
 PODS_AT_ONCE: Final = 16
-PRIORITY_SECONDS: Final = 2.0
-PRIORITY_GOOD_SECONDS: Final = 300.0
-"""How long the value of a PriorityClass, or its absence, is cached."""
 _NEVER_CHANGES: Final = frozenset({"type", "metadata"})
 
 
@@ -88,28 +83,6 @@ class JobObjects:
     def __init__(self, kube: Kube, *, instance: str) -> None:
         self._kube = kube
         self._instance = instance
-        self._priorities: dict[str, tuple[float, int | None]] = {}
-
-    async def priority_value(self, name: str | None) -> int | None:
-        """Return the value of a PriorityClass; None if it is unknown, or if there is no class.
-
-        It serves only an estimate, so an API server that does not return it delays nothing.
-        """
-        if name is None:
-            return None
-        now = time.monotonic()
-        good_until, value = self._priorities.get(name, (0.0, None))
-        if now >= good_until:
-            try:
-                async with asyncio.timeout(PRIORITY_SECONDS):
-                    found = await self._kube.get(PRIORITY_CLASSES, name)
-                value = int(found.get("value") or 0)
-            except (KubeError, TimeoutError, ValueError) as error:
-                value = None
-                told = {"priority_class": name, "why": str(error)}
-                log.info("the value of a PriorityClass could not be read", extra=told)
-            self._priorities[name] = (now + PRIORITY_GOOD_SECONDS, value)
-        return value
 
     async def ensure_volcano_job(self, plan: Plan) -> ObservedJob:
         """Return the job's VolcanoJob, created now or by an earlier call.

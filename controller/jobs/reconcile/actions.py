@@ -11,6 +11,7 @@ from typing import Any, Final, assert_never
 
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import Prerequisites
+from controller.jobs.cluster.priorities import PriorityValues
 from controller.jobs.cluster.verdicts import row_of
 from controller.jobs.history.job_record import JobEvent, JobRecords, State, next_state
 from controller.jobs.history.pod_records import are_final, are_recorded, make_pod_records
@@ -66,6 +67,7 @@ class Actions:
         pipeline: The plugins.
         cluster: Creates and deletes objects.
         prerequisites: The objects that must exist before a job is submitted.
+        priorities: The values of PriorityClasses.
         recorder: Records which hooks have run.
         calls: Runs plugin hooks in tasks of their own.
         looked_until: When the leader before this one last observed the cluster. Nobody observed
@@ -79,6 +81,7 @@ class Actions:
         pipeline: Pipeline,
         cluster: JobObjects,
         prerequisites: Prerequisites,
+        priorities: PriorityValues,
         recorder: HookRecorder,
         calls: PluginCalls,
         looked_until: float = 0.0,
@@ -94,6 +97,7 @@ class Actions:
             pipeline=pipeline,
             cluster=cluster,
             prerequisites=prerequisites,
+            priorities=priorities,
             calls=self._calls,
         )
         self._ending = EndActions(records, cluster)

@@ -11,6 +11,7 @@ from typing import Any, Final
 from controller.jobs.cluster.job_objects import JobObjects, NameTaken
 from controller.jobs.cluster.mount_points import mount_points_of
 from controller.jobs.cluster.prerequisites import Prerequisites
+from controller.jobs.cluster.priorities import PriorityValues
 from controller.jobs.cluster.verdicts import row_of, verdict_on
 from controller.jobs.history.explanations import explain_waiting
 from controller.jobs.history.job_record import (
@@ -67,6 +68,7 @@ class SubmitActions:
         pipeline: Pipeline,
         cluster: JobObjects,
         prerequisites: Prerequisites,
+        priorities: PriorityValues,
         calls: PluginCalls,
     ) -> None:
         self._records = records
@@ -74,6 +76,7 @@ class SubmitActions:
         self._pipeline = pipeline
         self._cluster = cluster
         self._prerequisites = prerequisites
+        self._priorities = priorities
         self._plans = PlanCache(clock=time.monotonic)
 
     async def submit(self, record: JobRecord) -> None:
@@ -344,7 +347,7 @@ class SubmitActions:
         found = explain_waiting(made, ())
         values: dict[str, Any] = {"uid": made.uid, "queue": made.queue or plan.volcano_job.queue}
         values |= {"reason": found.reason, "message": found.message, "details": found.details}
-        priority = await self._cluster.priority_value(plan.volcano_job.priority_class)
+        priority = await self._priorities.value_of(plan.volcano_job.priority_class)
         values["priority_value"] = priority
         async with self._records.lead() as transaction:
             await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)

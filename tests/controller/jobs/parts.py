@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import Prerequisites
+from controller.jobs.cluster.priorities import PriorityValues
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
 from controller.jobs.reconcile.actions import Actions
@@ -216,6 +217,7 @@ def make_parts(
         pipeline=pipeline,
         cluster=cluster,
         prerequisites=Prerequisites(kube, instance=instance, clock=time.monotonic),
+        priorities=PriorityValues(kube, clock=time.monotonic),
         recorder=HookRecorder(store, term=term, clock=time.time),
         calls=calls,
     )

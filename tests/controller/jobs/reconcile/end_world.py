@@ -146,6 +146,7 @@ async def world(
         pipeline=nothing,
         cluster=cast(JobObjects, cluster),
         prerequisites=nothing,
+        priorities=nothing,
         recorder=nothing,
         calls=PluginCalls(),
     )

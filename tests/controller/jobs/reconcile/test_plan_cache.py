@@ -99,6 +99,7 @@ async def test_plugins_plan_a_repeatedly_retried_attempt_once(
         pipeline=Pipeline(plugins, instance="test", namespace="jobs"),
         cluster=nothing,
         prerequisites=nothing,
+        priorities=nothing,
         calls=PluginCalls(),
     )
     for _ in range(3):

@@ -70,6 +70,9 @@ class Prerequisites:
         self.expired += 1
 
 
+UNUSED: Any = None
+
+
 async def submit(
     store: Store,
     clock: Clock,
@@ -92,6 +95,7 @@ async def submit(
         pipeline=pipeline,
         cluster=cluster,
         prerequisites=prerequisites,
+        priorities=UNUSED,
         calls=PluginCalls(),
     )
     try:
