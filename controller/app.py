@@ -53,7 +53,8 @@ from controller.resource_metrics.sources import Source
 from controller.sessions.control import JobSessions
 from controller.sessions.gateways import Activities, Notices, PublishedRoutes
 from controller.sessions.service import SessionService
-from controller.settings import ControllerSettings, JobDefaults
+from controller.settings import ControllerSettings
+from controller.site.job_defaults import JobDefaults
 from controller.store.database import Store
 from controller.store.instance import ensure_position
 from controller.store.jobs.progress import blocked_calls

@@ -6,7 +6,6 @@ docs/settings.md has each setting's meaning, unit and default.
 from __future__ import annotations
 
 import os
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
@@ -14,23 +13,16 @@ from urllib.parse import SplitResult, urlsplit
 
 import sqlalchemy as sa
 
-from controller.jobs.spec.endpoints import names_in_host
 from controller.site.hook_limits import DEFAULT_TRIES, HookSeconds
-from controller.site.images import AllowedImages, parse_images
-from controller.site.kinds import Kinds, built_in_kinds, read_kinds
-from controller.site.licences import LicenceServer, parse_licence_servers
+from controller.site.job_defaults import JobDefaults, read_job_defaults
 from controller.site.log_place import LogsPlace, read_logs_place
-from controller.site.owner_shares import FairShare, read_fair_share
-from controller.site.pod_settings import PodSettings, read_pod_settings
+from controller.site.setting_values import dns_label, name_list, period
 from controller.site.webhook_receivers import Receiver, read_receivers
 from controller.store import postgresql
-from controller.volcano.network_policies import Dns
-from controller.volcano.quantities import Quantity, parse_cpu, parse_memory
 from shared.bus import check_url
 from shared.jose.jwks import read_key_source
 from shared.jose.signing_keys import read_signing_keys
 from shared.log import LogSettings, read_log_settings
-from shared.networks import NOT_THE_WORLD, Network
 from shared.routes.signed_table import TableSigner
 from shared.settings import (
     Environment,
@@ -40,12 +32,10 @@ from shared.settings import (
     is_unspecified,
     key_file,
     listen_address,
-    networks,
     seconds,
     setting,
     text,
     web_url,
-    yes_or_no,
 )
 from shared.tokens import LONGEST_SERVICE_SECONDS
 
@@ -54,30 +44,16 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 
 Address = tuple[str, int]
 
-_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
-_LABEL_PAIR = re.compile(r"([-._/a-zA-Z0-9]{1,317})=([-._a-zA-Z0-9]{0,63})", re.ASCII)
 _STATE_FOLDER: Final = "FUMAROLE_CONTROLLER_STATE_FOLDER"
 _STORE_URL: Final = "FUMAROLE_CONTROLLER_STORE_URL"
 _STAND_IN_URL = urlsplit("https://missing.invalid")
 
 _MOST_DRY_RUN_SECONDS = 10.0
 
-NODE_LOCAL_DNS: Final = networks("169.254.20.10/32")
-"""The address of NodeLocal DNSCache on every node. It is not a pod, so no selector can name it."""
-
-EVERYWHERE: Final = networks("0.0.0.0/0,::/0")
-
 
 def _signer(raw: str, instance: str) -> TableSigner:
     first, *_ = read_signing_keys(Path(raw).read_bytes())
     return TableSigner(first, instance=instance)
-
-
-def _period(raw: str) -> float:
-    value = seconds(raw)
-    if value < 1:
-        raise ValueError("a period must be at least one second")
-    return value
 
 
 def _prometheus_url(raw: str) -> SplitResult:
@@ -115,53 +91,11 @@ def _hook_seconds(raw: str) -> HookSeconds:
 
 
 def _roles(raw: str) -> frozenset[Role]:
-    names = _names(raw)
+    names = name_list(raw)
     unknown = [name for name in names if name not in ROLES]
     if unknown or not names:
         raise ValueError(f"not a list of {', '.join(ROLES)}")
     return frozenset(cast(tuple[Role, ...], names))
-
-
-def _names(raw: str) -> tuple[str, ...]:
-    names = tuple(part.strip() for part in raw.split(",") if part.strip())
-    if len(set(names)) != len(names):
-        raise ValueError("has a duplicate name")
-    return names
-
-
-def _label(raw: str) -> str:
-    if not _LABEL.fullmatch(raw):
-        raise ValueError("not a DNS label: lower-case letters, digits and hyphens, at most 63")
-    return raw
-
-
-def _labels(raw: str) -> tuple[str, ...]:
-    if raw.lower() == "none":
-        return ()
-    return tuple(_label(name) for name in _names(raw))
-
-
-def _label_pairs(raw: str) -> tuple[tuple[str, str], ...]:
-    pairs = [_LABEL_PAIR.fullmatch(part.strip()) for part in raw.split(",")]
-    if not all(pairs):
-        raise ValueError("not a list of name=value")
-    return tuple((pair[1], pair[2]) for pair in pairs if pair)
-
-
-def _networks(raw: str) -> tuple[Network, ...]:
-    return () if raw.lower() == "none" else networks(raw)
-
-
-def _ports(raw: str) -> tuple[int, ...]:
-    if raw.lower() == "none":
-        return ()
-    return tuple(count(1, 65535)(part.strip()) for part in raw.split(",") if part.strip())
-
-
-def _absolute_path(raw: str) -> str:
-    if not raw.startswith("/") or ".." in raw.split("/"):
-        raise ValueError("not an absolute path")
-    return raw
 
 
 def _folder(raw: str) -> Path:
@@ -205,86 +139,6 @@ def _public_url(raw: str) -> SplitResult:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobDefaults:
-    """The defaults of jobs, and the deployment's rules for all jobs.
-
-    - ``retention_seconds``: how long a finished VolcanoJob stays in the cluster.
-    - ``history_seconds``: how long the record of a finished job stays in the store.
-    - ``tombstone_seconds``: how long the tombstones stay after the record.
-    - ``updates_seconds``: how long updates are kept; None: as long as the record.
-    - ``resync_per_second``: how many jobs the resync looks at; None: as many as its share of the
-      time allows.
-    - ``fair_share``: None if all owners share ``namespace``.
-    - ``usage_period_seconds``: how often the use of running jobs is entered into the ledger.
-    - ``eviction_retries``: how often an evicted job is submitted again.
-    - ``sidecar_seconds``: how long containers of others may run on after a job's programs.
-    - ``rank_services``: whether each rank with endpoints has an address of its own.
-    - ``images``: the images that jobs may use; None: any.
-    """
-
-    namespace: str = setting("FUMAROLE_CONTROLLER_NAMESPACE", _label, "fumarole-jobs")
-    queue: str = setting("FUMAROLE_CONTROLLER_QUEUE", _label, "default")
-    cpu: Quantity = setting("FUMAROLE_CONTROLLER_DEFAULT_CPU", parse_cpu, parse_cpu("1"))
-    memory: Quantity = setting(
-        "FUMAROLE_CONTROLLER_DEFAULT_MEMORY", parse_memory, parse_memory("1Gi")
-    )
-    gpu_resource: str = setting("FUMAROLE_CONTROLLER_GPU_RESOURCE", text, "nvidia.com/gpu")
-    working_directory: str = setting(
-        "FUMAROLE_CONTROLLER_WORKING_DIRECTORY", _absolute_path, "/work"
-    )
-    run_as_non_root: bool = setting("FUMAROLE_CONTROLLER_RUN_AS_NON_ROOT", yes_or_no, True)
-    run_as_user: int | None = setting("FUMAROLE_CONTROLLER_RUN_AS_USER", count(0, 2**31 - 1))
-    retention_seconds: int = setting("FUMAROLE_CONTROLLER_RETENTION_SECONDS", count(1, 10**8), 3600)
-    history_seconds: float = setting("FUMAROLE_CONTROLLER_HISTORY_SECONDS", seconds, 30 * 86400.0)
-    tombstone_seconds: float = setting(
-        "FUMAROLE_CONTROLLER_TOMBSTONE_SECONDS", seconds, 30 * 86400.0
-    )
-    updates_seconds: float | None = setting("FUMAROLE_CONTROLLER_UPDATES_SECONDS", seconds)
-    resync_per_second: int | None = setting(
-        "FUMAROLE_CONTROLLER_RESYNC_PER_SECOND", count(1, 100_000)
-    )
-    usage_period_seconds: float = setting(
-        "FUMAROLE_CONTROLLER_USAGE_PERIOD_SECONDS", _period, float(15 * 60)
-    )
-    eviction_retries: int = setting("FUMAROLE_CONTROLLER_EVICTION_RETRIES", count(0, 1000), 3)
-    sidecar_seconds: float = setting("FUMAROLE_CONTROLLER_SIDECAR_SECONDS", seconds, 60.0)
-    gateway_namespace: str = setting(
-        "FUMAROLE_CONTROLLER_GATEWAY_NAMESPACE", _label, "fumarole-system"
-    )
-    gateway_labels: tuple[tuple[str, str], ...] = setting(
-        "FUMAROLE_CONTROLLER_GATEWAY_LABELS",
-        _label_pairs,
-        (("app.kubernetes.io/name", "fumarole-gateway"),),
-    )
-    gateway_networks: tuple[Network, ...] = setting(
-        "FUMAROLE_CONTROLLER_GATEWAY_NETWORKS", _networks, ()
-    )
-    rank_services: bool = setting("FUMAROLE_CONTROLLER_RANK_SERVICES", yes_or_no, False)
-    dns: Dns
-    egress_networks: tuple[Network, ...] = setting(
-        "FUMAROLE_CONTROLLER_EGRESS_NETWORKS", _networks, EVERYWHERE
-    )
-    egress_except: tuple[Network, ...] = setting(
-        "FUMAROLE_CONTROLLER_EGRESS_EXCEPT", _networks, NOT_THE_WORLD
-    )
-    egress_blocked_ports: tuple[int, ...] = setting(
-        "FUMAROLE_CONTROLLER_EGRESS_BLOCKED_PORTS", _ports, (25,)
-    )
-    licence_servers: tuple[LicenceServer, ...] | None = setting(
-        "FUMAROLE_CONTROLLER_LICENCE_SERVERS", parse_licence_servers
-    )
-    fair_share: FairShare | None
-    reserved_links: frozenset[str]
-    pods: PodSettings
-    most_stop_grace_seconds: int = setting(
-        "FUMAROLE_CONTROLLER_MAX_STOP_GRACE_SECONDS", count(1, 10**6), 600
-    )
-    session_url: str
-    images: AllowedImages | None = setting("FUMAROLE_CONTROLLER_IMAGES", parse_images)
-    kinds: Kinds
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PluginChoice:
     """The plugins that run: the built-in ones except ``disabled``, and ``extra`` installed ones.
 
@@ -321,7 +175,7 @@ class ControllerSettings:
     - ``metrics_seconds``: how often the use of pods is sampled; 0: never.
     """
 
-    instance: str = setting("FUMAROLE_INSTANCE", _label, "default")
+    instance: str = setting("FUMAROLE_INSTANCE", dns_label, "default")
     roles: frozenset[Role] = setting("FUMAROLE_CONTROLLER_ROLES", _roles, frozenset(ROLES))
     listen: Address = setting("FUMAROLE_CONTROLLER_LISTEN", listen_address, ("0.0.0.0", 8081))
     ops_listen: Address = setting(
@@ -345,7 +199,7 @@ class ControllerSettings:
     token_issuer: str
     token_jwks: str
     token_longest_seconds: float = setting(
-        "FUMAROLE_CONTROLLER_TOKEN_MAX_SECONDS", _period, LONGEST_SERVICE_SECONDS
+        "FUMAROLE_CONTROLLER_TOKEN_MAX_SECONDS", period, LONGEST_SERVICE_SECONDS
     )
     public_url: SplitResult
     kubeconfig: Path | None
@@ -388,7 +242,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         ),
         kubeconfig=environment.optional("KUBECONFIG", _kubeconfig),
         plugins=_plugin_choice(environment),
-        jobs=_job_defaults(environment, session_url=_session_url(public_url)),
+        jobs=read_job_defaults(environment, session_url=_session_url(public_url)),
         logs=read_logs_place(environment),
         prometheus=_prometheus(environment),
         webhooks=_webhooks(environment, leads="reconciler" in roles),
@@ -458,10 +312,10 @@ def _webhooks(environment: Environment, *, leads: bool) -> tuple[Receiver, ...]:
 
 
 def _plugin_choice(environment: Environment) -> PluginChoice:
-    listed = environment.optional("FUMAROLE_CONTROLLER_PLUGINS", _names)
+    listed = environment.optional("FUMAROLE_CONTROLLER_PLUGINS", name_list)
     choice = PluginChoice(
-        extra=environment.value("FUMAROLE_CONTROLLER_EXTRA_PLUGINS", _names, ()),
-        disabled=environment.value("FUMAROLE_CONTROLLER_DISABLED_PLUGINS", _names, ()),
+        extra=environment.value("FUMAROLE_CONTROLLER_EXTRA_PLUGINS", name_list, ()),
+        disabled=environment.value("FUMAROLE_CONTROLLER_DISABLED_PLUGINS", name_list, ()),
         listed=listed,
     )
     if listed is not None and (choice.extra or choice.disabled):
@@ -471,46 +325,6 @@ def _plugin_choice(environment: Environment) -> PluginChoice:
             "FUMAROLE_CONTROLLER_DISABLED_PLUGINS",
         )
     return choice
-
-
-def _job_defaults(environment: Environment, *, session_url: str) -> JobDefaults:
-    read, pods = environment.fields(JobDefaults), read_pod_settings(environment)
-    restricted = (
-        read["run_as_non_root"]
-        and pods.seccomp
-        and not (pods.allow_privilege_escalation or pods.keep_capabilities)
-    )
-    kinds = environment.optional("FUMAROLE_CONTROLLER_KINDS_FILE", read_kinds)
-    return JobDefaults(
-        **read,
-        pods=pods,
-        dns=_dns(environment),
-        fair_share=read_fair_share(environment, restricted=restricted),
-        reserved_links=_reserved_links(environment),
-        session_url=session_url,
-        kinds=kinds or built_in_kinds(),
-    )
-
-
-def _reserved_links(environment: Environment) -> frozenset[str]:
-    """Return the operator's list, and the orchestrator's own names."""
-    listed = environment.optional("FUMAROLE_CONTROLLER_RESERVED_LINKS", _names) or ()
-    issuer = environment.value("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, "")
-    return frozenset(map(str.lower, listed)) | names_in_host(urlsplit(issuer).hostname or "")
-
-
-def _dns(environment: Environment) -> Dns:
-    dns = Dns(
-        namespaces=environment.value(
-            "FUMAROLE_CONTROLLER_DNS_NAMESPACES", _labels, ("kube-system",)
-        ),
-        networks=environment.value("FUMAROLE_CONTROLLER_DNS_NETWORKS", _networks, NODE_LOCAL_DNS),
-        ports=environment.value("FUMAROLE_CONTROLLER_DNS_PORTS", _ports, (53,)),
-    )
-    if not (dns.namespaces or dns.networks) or not dns.ports:
-        # A rule without "to", or without "ports", would admit everything instead of nothing.
-        environment.problem("FUMAROLE_CONTROLLER_DNS_NAMESPACES", "leaves no name server")
-    return dns
 
 
 def _store_url(environment: Environment) -> str:

@@ -21,7 +21,7 @@ from controller.logs.reading import LogReader
 from controller.logs.storage import LogStorage
 from controller.resource_metrics.sampler import MetricSampler
 from controller.sessions.service import SessionService
-from controller.settings import JobDefaults
+from controller.site.job_defaults import JobDefaults
 from controller.store.database import Store
 from controller.store.notifications import UpdateNotifications
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from controller.jobs.history.job_record import read_known
 from controller.jobs.spec.validation import replica_resources
-from controller.settings import JobDefaults
+from controller.site.job_defaults import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import JobRecord, lock_job
 from controller.store.jobs.progress import Attempt, PodRecord, attempts_of, pod_records_of

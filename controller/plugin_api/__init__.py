@@ -27,7 +27,7 @@ from controller.jobs.pipeline.plugin_metrics import (
 from controller.jobs.pipeline.plugin_models import CompanionKind, JobFields, PluginSettings
 from controller.jobs.spec.model import EffectiveTask, Endpoint, Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem, make_path
-from controller.settings import JobDefaults
+from controller.site.job_defaults import JobDefaults
 from controller.volcano.manifest import (
     Container,
     Mount,

@@ -13,7 +13,8 @@ from controller.jobs.pipeline.plugin_loading import load_plugins, make_loaded
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.spec.model import Job
 from controller.plugins import PLUGINS
-from controller.settings import JobDefaults, PluginChoice, read_settings
+from controller.settings import PluginChoice, read_settings
+from controller.site.job_defaults import JobDefaults
 from controller.store.database import Transaction
 from controller.store.jobs.job_rows import JobRecord, jobs_ended_before
 from controller.store.jobs.progress import PodRecord

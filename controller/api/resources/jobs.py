@@ -41,7 +41,7 @@ from controller.jobs.spec.problems import JobRejected, Problem, problems_of
 from controller.jobs.submission.checking import SubmissionResult
 from controller.jobs.submission.commands import asked_by
 from controller.kube.decoding import LoopTurn
-from controller.settings import JobDefaults
+from controller.site.job_defaults import JobDefaults
 from controller.store.database import Transaction
 from controller.store.jobs.batches import find_item
 from controller.store.jobs.job_lists import JobFilter, Order, list_jobs

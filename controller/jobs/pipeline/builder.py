@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeVar
 from controller.jobs.pipeline.border import BadResult, kind_of
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import MOST_PROBLEMS, Problem
-from controller.settings import JobDefaults
+from controller.site.job_defaults import JobDefaults
 from controller.store.jobs.folders import HeldPlace
 from controller.volcano.manifest import Container, Mount, Task, Variable, VolcanoJob, Volume, escape
 from controller.volcano.names import JOB_CONTAINER, volcano_job_name

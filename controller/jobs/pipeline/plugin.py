@@ -24,7 +24,7 @@ from controller.jobs.pipeline.plugin_models import (
     read_job_fields,
 )
 from controller.jobs.spec.model import Job
-from controller.settings import JobDefaults
+from controller.site.job_defaults import JobDefaults
 from controller.store.jobs.relations import Caller, Peer
 from controller.volcano.observed import ObservedPod
 

@@ -36,7 +36,7 @@ from controller.jobs.tools.runs import RunOf
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
 from controller.kube.kinds import CONFIG_MAPS
-from controller.settings import JobDefaults
+from controller.site.job_defaults import JobDefaults
 from controller.store.database import Store
 from controller.store.errors import AlreadyThere, StoreUnavailable
 from controller.store.instance import read_store_metadata

@@ -27,7 +27,7 @@ from controller.volcano.quantities import Quantity
 from shared.text import whole_number
 
 if TYPE_CHECKING:
-    from controller.settings import JobDefaults
+    from controller.site.job_defaults import JobDefaults
 
 
 Found = tuple[str, str]

@@ -19,7 +19,7 @@ from controller.jobs.spec.parameters import LONGEST_PATH, ArtefactsParameter, Pa
 from controller.jobs.spec.problems import JobRejected, Problem, make_path
 from controller.jobs.submission.dry_run import DryRun, TimeBudget
 from controller.jobs.tools.plans import ToolPlans
-from controller.settings import JobDefaults
+from controller.site.job_defaults import JobDefaults
 from controller.site.kinds import Kinds
 from controller.store.jobs.folders import HeldPlace
 from controller.store.jobs.job_rows import JobRecord

@@ -15,7 +15,7 @@ from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.tools.plans import ToolPlans, endpoint_of, make_attached
 from controller.jobs.tools.runs import REMOVED, RunOf, ShownTool, show_tool
-from controller.settings import JobDefaults
+from controller.site.job_defaults import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.instance import read_maintenance
 from controller.store.jobs.job_rows import (

@@ -18,7 +18,7 @@ from controller.jobs.spec.parameters import (
 )
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.spec.validation import charged_by
-from controller.settings import JobDefaults
+from controller.site.job_defaults import JobDefaults
 from controller.site.tool_list import Tool
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.tools import AttachedTool

@@ -33,7 +33,7 @@ from controller.jobs.submission.accept import Submissions
 from controller.jobs.submission.commands import JobCommands
 from controller.kube.client import Kube
 from controller.kube.kinds import VCJOBS
-from controller.settings import JobDefaults
+from controller.site.job_defaults import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_job, oldest_jobs

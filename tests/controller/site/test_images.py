@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
-from controller.settings import JobDefaults, read_settings
+from controller.settings import read_settings
 from controller.site.images import AllowedImages, ImageReference, parse_images, read_image
+from controller.site.job_defaults import JobDefaults
 from controller.store.database import Store
 from controller.store.instance import ensure_position
 from shared.settings import Environment
