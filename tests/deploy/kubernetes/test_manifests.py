@@ -15,6 +15,7 @@ import pytest
 import yaml
 from kubernetes_asyncio import client
 
+from controller.app import STOP_SECONDS
 from controller.jobs.pipeline.plugin_models import NAMESPACED_VERBS
 from controller.settings import read_settings
 from controller.volcano.names import INSTANCE_LABEL
@@ -113,6 +114,18 @@ def test_every_pod_meets_the_restricted_pod_security_standard(objects: list[Obje
             startup, liveness = container["startupProbe"], container["livenessProbe"]
             assert startup["httpGet"] == liveness["httpGet"]
             assert startup["periodSeconds"] * startup["failureThreshold"] >= 120
+
+
+def test_a_controller_that_ends_serves_until_its_service_has_forgotten_it(
+    objects: list[Object],
+) -> None:
+    """Kubernetes sends SIGTERM and removes the endpoint at the same time; removal takes seconds."""
+    pod = pods_of(objects)["fumarole-controller"]
+    (container,) = pod["containers"]
+    # A command, since older clusters do not have the action "sleep".
+    program, seconds = container["lifecycle"]["preStop"]["exec"]["command"]
+    assert (program, int(seconds)) == ("sleep", 5)
+    assert int(seconds) + STOP_SECONDS < pod.get("terminationGracePeriodSeconds", 30)
 
 
 def test_every_process_can_write_temporary_files(objects: list[Object]) -> None:
