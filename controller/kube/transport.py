@@ -363,16 +363,25 @@ async def _refusal(response: aiohttp.ClientResponse) -> KubeError:
     pause = retry_after(response.headers.get("Retry-After", ""), now=time.time())
     with _translated():
         text = await response.read()
-    body: Object = {}
+    body = _status_in(text)
+    if body is None and response.status in ABOUT_OBJECTS:
+        said = f"a proxy before the API server responded with {response.status}"
+        return Unavailable(said, status=response.status)
+    return error_from(response.status, body or {}, pause)
+
+
+def _status_in(text: bytes) -> Object | None:
+    """Return the Status in *text*, with which every API server refuses; None if it is none.
+
+    API gateways refuse in JSON of their own (``{"message": "no Route matched"}``).
+    """
+    if text.strip() == NOT_SERVED:
+        return {"message": NOT_SERVED.decode()}
     try:
         body = decode_object(text)
     except Unavailable:
-        if text.strip() == NOT_SERVED:
-            body = {"message": NOT_SERVED.decode()}
-        elif response.status in ABOUT_OBJECTS:
-            said = f"a proxy before the API server responded with {response.status}"
-            return Unavailable(said, status=response.status)
-    return error_from(response.status, body, pause)
+        return None
+    return body if body.get("kind") == "Status" else None
 
 
 @contextmanager

@@ -61,7 +61,9 @@ class Script:
 
 
 def says(body: Any, status: int = 200, **headers: str) -> Answer:
-    """Respond with JSON."""
+    """Respond with JSON; a refusal is a Status, as from every API server."""
+    if status >= 400 and isinstance(body, dict):
+        body = {"kind": "Status", **body}
 
     async def answer(_request: web.Request) -> web.StreamResponse:
         return web.json_response(body, status=status, headers=headers)

@@ -90,9 +90,14 @@ def shows(text: str, status: int) -> Answer:
     return answer
 
 
+@pytest.mark.parametrize(
+    "text",
+    [PAGE, '{"message":"no Route matched"}', '{"type":"error","code":"NotFound"}'],
+    ids=["HTML", "an API gateway", "a cluster manager"],
+)
 @pytest.mark.parametrize("status", [400, 403, 404, 409, 422])
-async def test_an_html_404_of_a_proxy_is_not_not_found(tmp_path: Path, status: int) -> None:
-    async with serving(Script(shows(PAGE, status)), tmp_path) as kube:
+async def test_a_404_of_a_proxy_is_not_not_found(tmp_path: Path, status: int, text: str) -> None:
+    async with serving(Script(shows(text, status)), tmp_path) as kube:
         with pytest.raises(Unavailable, match="before the API server"):
             await kube.get(VCJOBS, "a", "ns")
         with pytest.raises(Unavailable, match="before the API server"):

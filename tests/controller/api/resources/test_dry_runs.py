@@ -25,7 +25,8 @@ def refuses(*names: str) -> Answer:
         if body["metadata"]["name"].removeprefix("j-") not in names:
             return web.json_response(body, status=201)
         said = f'{DENIED}unable to find job plugin: x; unable to find job queue: "q" not found;'
-        return web.json_response({"message": said, "reason": "BadRequest"}, status=400)
+        refusal = {"kind": "Status", "message": said, "reason": "BadRequest"}
+        return web.json_response(refusal, status=400)
 
     return answer
 

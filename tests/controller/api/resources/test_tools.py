@@ -184,7 +184,8 @@ async def test_tools_are_dry_run_after_their_accepted_jobs(api: Api, script: Scr
         if tried[-1] != "j-j2" and "registry.example.com/wetty" not in images:
             return web.json_response(body, status=201)
         said = 'admission webhook "q" denied the request: no more terminals for ada'
-        return web.json_response({"message": said, "reason": "BadRequest"}, status=400)
+        refusal = {"kind": "Status", "message": said, "reason": "BadRequest"}
+        return web.json_response(refusal, status=400)
 
     script.answer(answer)
     jobs = [

@@ -68,9 +68,8 @@ async def test_each_job_gets_its_own_result_in_order(
     async def answer(request: web.Request) -> web.StreamResponse:
         name = (await request.json())["metadata"]["name"]
         if name == "j-j1":
-            return web.json_response(
-                {"message": DENIED + "unable to find job plugin: x"}, status=400
-            )
+            refusal = {"kind": "Status", "message": DENIED + "unable to find job plugin: x"}
+            return web.json_response(refusal, status=400)
         return web.json_response({}, status=201)
 
     script.answer(answer)
