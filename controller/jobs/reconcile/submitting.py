@@ -24,6 +24,7 @@ from controller.jobs.history.job_record import (
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
+from controller.jobs.reconcile.applied_companions import AppliedCompanions
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plugin_calls import PlanCache, PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter
@@ -33,6 +34,7 @@ from controller.jobs.spec.validation import has_a_task, problems_with, same_pod_
 from controller.jobs.tools.plans import shape_tool
 from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.store.database import Transaction
+from controller.store.errors import StoreUnavailable
 from controller.store.jobs.folders import hold_mount_points
 from controller.store.jobs.job_rows import JobRecord, find_jobs, lock_job, update_job
 from controller.store.jobs.progress import (
@@ -78,6 +80,7 @@ class SubmitActions:
         self._prerequisites = prerequisites
         self._priorities = priorities
         self._plans = PlanCache(clock=time.monotonic)
+        self._applied = AppliedCompanions(clock=time.monotonic)
 
     async def submit(self, record: JobRecord) -> None:
         """Create the VolcanoJob of the current attempt, or find that it was created."""
@@ -99,7 +102,7 @@ class SubmitActions:
             await self._wait_for_other_jobs(record, plan)
             await self._hold_mount_points(record, plan)
             made = await self._create_volcano_job(plan)
-            companions = await self._apply(plan, record, owner=made, already=before)
+            companions = await self._apply_after(plan, record, owner=made, already=before)
         except (NameTaken, JobRejected) as error:
             # The API server would refuse it again.
             await self._fail(record, "refused", str(error))
@@ -107,7 +110,7 @@ class SubmitActions:
         except KubeError as error:
             await self._refused(record, plan, error)
             return
-        self._plans.forget(record.id)
+        self._forget(record.id)
         await self._record(record, plan, made, companions)
 
     async def _refused(self, record: JobRecord, plan: Plan, error: KubeError) -> None:
@@ -133,6 +136,7 @@ class SubmitActions:
         if row.reason == "preparing" and row.means["submission"] == "waits":
             # The prerequisites that were found before no longer hold.
             self._prerequisites.forget()
+            self._applied.forget_namespace(record.namespace)
             raise RequeueAfter(self._pause(record))
         raise error
 
@@ -164,7 +168,7 @@ class SubmitActions:
             return
         try:
             plan = await self._plan(record, submitted=True)
-            applied = await self._apply(plan, record, owner=owner)
+            applied = [await self._ensure(record, one, owner=owner) for one in plan.companions]
         except (JobRejected, VaultClosed, NameTaken) as error:
             log.error("companions cannot be made", extra={"job": record.id, "why": str(error)})
             text = plain_text(f"{NOT_EXPOSED}: {error}", LONGEST_MESSAGE)
@@ -244,6 +248,7 @@ class SubmitActions:
         place = record.namespace, plan.volcano_job.queue
         problem = await self._prerequisites.why_not_ready(*place, plan.shared)
         if problem is not None:
+            self._applied.forget_namespace(record.namespace)
             await self._records.update_if_changed(record, reason="preparing", message=problem)
             raise RequeueAfter(max(LOOK_AGAIN_SECONDS, self._prerequisites.retry_in(*place)))
 
@@ -253,17 +258,24 @@ class SubmitActions:
         No VolcanoJob owns them yet. If none is ever created, the store knows what to delete.
         """
         wanted = [one for one in plan.companions if one.when == "before"]
-        if not wanted:
-            return []
-        names = [(one.kind, record.namespace, one.name) for one in wanted]
-        async with self._records.lead() as transaction:
-            await intend_companions(transaction, record.id, names)
-        made = [await self._ensure(record, one, owner=None) for one in wanted]
-        if any(one.address for one in made):
-            # Another job may wait for the address, and this job for that of the other.
+        new = [one for one in wanted if self._applied.find(record, one) is None]
+        if new:
+            names = [(one.kind, record.namespace, one.name) for one in new]
+            async with self._records.lead() as transaction:
+                await intend_companions(transaction, record.id, names)
+        made = [await self._ensure_once(record, one, owner=None) for one in wanted]
+        if new and any(one.address for one in made):
+            await self._record_addresses(record, made)
+        return made
+
+    async def _record_addresses(self, record: JobRecord, made: Sequence[CompanionRecord]) -> None:
+        """Record the companions: another job may wait for an address, and this job for another."""
+        try:
             async with self._records.lead() as transaction:
                 await record_companions(transaction, record.id, made)
-        return made
+        except StoreUnavailable:
+            self._applied.forget(record.id)  # so that the next try records them
+            raise
 
     async def _wait_for_other_jobs(self, record: JobRecord, plan: Plan) -> None:
         awaited = (
@@ -309,13 +321,13 @@ class SubmitActions:
             await self._records.update_if_changed(record, reason="preparing", message=text)
             raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
-    async def _apply(
+    async def _apply_after(
         self,
         plan: Plan,
         record: JobRecord,
         *,
         owner: ObservedJob,
-        already: Sequence[CompanionRecord] = (),
+        already: Sequence[CompanionRecord],
     ) -> list[CompanionRecord]:
         """Apply the companions that follow the VolcanoJob, and make it the owner of all of them."""
         known = {(one.kind, one.name): one for one in already}
@@ -323,11 +335,22 @@ class SubmitActions:
         for companion in plan.companions:
             made = known.get((companion.kind, companion.name))
             if made is None:
-                made = await self._ensure(record, companion, owner=owner)
-            else:
+                made = await self._ensure_once(record, companion, owner=owner)
+            elif not _is_owned(made, owner):
                 made = await self._cluster.set_owner_reference(record.id, made, owner)
+                self._applied.keep(record, companion, made)
             applied.append(made)
         return applied
+
+    async def _ensure_once(
+        self, record: JobRecord, companion: Companion, *, owner: ObservedJob | None
+    ) -> CompanionRecord:
+        """Apply the companion, unless an earlier try of this submission has done so."""
+        made = self._applied.find(record, companion)
+        if made is None or (owner is not None and not _is_owned(made, owner)):
+            made = await self._ensure(record, companion, owner=owner)
+            self._applied.keep(record, companion, made)
+        return made
 
     async def _ensure(
         self, record: JobRecord, companion: Companion, *, owner: ObservedJob | None
@@ -366,10 +389,18 @@ class SubmitActions:
         if now is not None and now.attempt == record.attempt:
             await update_job(transaction, now, now=self._records.clock(), uid=uid)
 
+    def _forget(self, job_id: str) -> None:
+        self._plans.forget(job_id)
+        self._applied.forget(job_id)
+
     async def _fail(self, record: JobRecord, reason: str, message: str) -> None:
-        self._plans.forget(record.id)
+        self._forget(record.id)
         # The text may come from a plugin or a webhook. One that the store cannot hold must not keep
         # the job waiting for ever.
         decided = decided_as(State.FAILURE, reason, plain_text(message, LONGEST_MESSAGE))
         async with self._records.lead() as transaction:
             await self._records.update(transaction, record, **decided)
+
+
+def _is_owned(made: CompanionRecord, owner: ObservedJob) -> bool:
+    return made.lasting or made.owner_uid == owner.uid
