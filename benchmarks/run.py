@@ -95,7 +95,7 @@ class Run:
         print(f"[{time.monotonic() - self._began:4.0f} s] {text}", flush=True)
 
     def _is_late(self, what: str, *, part: float = 1.0) -> bool:
-        """Say whether there is no time left for *what*: a run ends on any machine."""
+        """Return whether there is no time left for *what*: a run ends on any machine."""
         if time.monotonic() - self._began < self.plan.enough_seconds * part:
             return False
         text = f"left out, since the machine is slow or busy: {what}"
@@ -326,5 +326,5 @@ class Run:
 
 
 def _takes(peer: Peer, work: Work) -> bool:
-    """Say whether *peer* does such work; the gateway does both kinds."""
+    """Return whether *peer* does such work; the gateway does both kinds."""
     return peer.desktop == work.desktop or peer is fumarole.GATEWAY

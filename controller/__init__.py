@@ -10,8 +10,8 @@
 - ``webhooks``: updates of jobs for the deployment's receivers.
 - ``hub``: the terminal hub, a role of its own.
 - ``leader``: the election, and the tasks of the elected leader.
-- ``site``: what operators offer and allow: products, images, licence servers, shares.
-- ``store``: what must outlive a process, in SQL. ``plain``: makes others' text fit to store.
+- ``site``: the operator's decisions: defaults, products, images, licence servers, shares.
+- ``store``: the state that outlives a process, in SQL.
 
 Flow: api → store → reconciler (compares store and cluster, per job) → cluster; watches and session
 rows → routes → publisher → Redis.

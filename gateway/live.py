@@ -30,7 +30,7 @@ class Member(StallChecked, Protocol):
 
     @property
     def kind(self) -> str:
-        """What the connection carries: the value of a metric's label."""
+        """The protocol of the connection: the value of a metric's label."""
 
     @property
     def access_right(self) -> AccessRight:

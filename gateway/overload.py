@@ -48,7 +48,7 @@ log = logging.getLogger(__name__)
 
 
 class _DataPath(Protocol):
-    """What holds the connections, as far as load shedding needs it."""
+    """The holder of the connections, as load shedding needs it."""
 
     @property
     def open(self) -> int: ...

@@ -1,4 +1,4 @@
-"""Audit records: who did what to which session or job, from where, and with which result.
+"""Audit records: the user, address, operation, session or job, and result of each event.
 
 Controller and gateway write one record for each event to the logger :data:`LOGGER`, in the format
 of all other logs. A record holds names and numbers only: never a token, cookie, key, URL or body.
@@ -56,7 +56,7 @@ class AuditRecord:
     kind: str | None = None
     mode: str | None = None
     connection: str | None = None
-    """What an attachment carries: ``http`` (a web app), ``vnc`` or ``terminal``."""
+    """The protocol of an attachment: ``http`` (a web app), ``vnc`` or ``terminal``."""
     attachment: str | None = None
     """A unique identifier, the same in ``attached`` and ``detached``."""
     revoked_subject: str | None = None

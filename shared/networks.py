@@ -78,7 +78,7 @@ def _outermost(networks: tuple[Network, ...]) -> tuple[Network, ...]:
 
 
 NOT_THE_WORLD: Final = _outermost((*SPECIAL, *EMBEDDING, *PRIVATE))
-"""What "everywhere" excludes for a job: special and private networks, and those that embed them."""
+"""Networks that "everywhere" excludes for a job: special, private, and those that embed them."""
 
 
 def embedded(address: Address) -> Iterator[Address]:

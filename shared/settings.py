@@ -81,7 +81,7 @@ class Environment:
         self.warnings.append(f"{name} {text}")
 
     def is_set(self, name: str) -> bool:
-        """Say whether *name* is set, to a valid value or not."""
+        """Return whether *name* is set, to a valid value or not."""
         return bool(self._values.get(name, "").strip())
 
     def optional(self, name: str, parse: Callable[[str], T]) -> T | None:
@@ -244,7 +244,7 @@ def _is_address(host: str) -> bool:
 
 
 def is_loopback_name(host: str) -> bool:
-    """Say whether *host* is always this machine: localhost, a name below it, or loopback."""
+    """Return whether *host* is always this machine: localhost, a name below it, or loopback."""
     if host in _LOOPBACK_NAMES or host.endswith(".localhost"):
         return True
     try:
@@ -254,7 +254,7 @@ def is_loopback_name(host: str) -> bool:
 
 
 def is_unspecified(host: str) -> bool:
-    """Say whether *host* means all addresses of a machine, which nobody can dial."""
+    """Return whether *host* means all addresses of a machine, which nobody can dial."""
     try:
         return ipaddress.ip_address(host).is_unspecified
     except ValueError:

@@ -49,7 +49,7 @@ class Copies:
         return len(self._texts[PODS.plural][0])
 
     def shows(self, path: str) -> bool:
-        """Say whether the collection at *path* holds copies."""
+        """Return whether the collection at *path* holds copies."""
         return path in _PATHS
 
     def count(self, plural: str) -> int:

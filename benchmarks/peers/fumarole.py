@@ -145,7 +145,7 @@ async def running_redis(folder: Path) -> AsyncIterator[Redis]:
 
 
 async def _listens(socket: Path) -> bool:
-    """Say whether a program accepts at *socket*; the file exists earlier."""
+    """Return whether a program accepts at *socket*; the file exists earlier."""
     try:
         _, writer = await asyncio.open_unix_connection(socket)
     except OSError:
@@ -227,7 +227,7 @@ async def _until_ready(folder: Path, log: Path) -> int:
 
 
 async def answers(port: int) -> bool:
-    """Say whether the gateway with the ops listener at *port* is ready."""
+    """Return whether the gateway with the ops listener at *port* is ready."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(b"GET /readyz HTTP/1.1\r\nHost: ops\r\nConnection: close\r\n\r\n")
     line = await reader.readline()

@@ -33,7 +33,7 @@ class Exit(ResponseModel):
 
 
 class PolicyView(ResponseModel):
-    """What Volcano does on an event or exit code, and which field of the job defines it."""
+    """The action of Volcano on an event or exit code, and the field of the job that defines it."""
 
     task: str | None = Field(description="The task; None if the policy applies to every task.")
     event: str | None

@@ -13,10 +13,10 @@ from aiohttp import web
 from controller.api.error_responses import ApiError
 
 KEEP_ALIVE_SECONDS: Final = 15.0
-"""A comment is sent after so long without an event, so that proxies keep the stream open."""
+"""A comment is sent after this time without an event, so that proxies keep the stream open."""
 
 STALLED_SECONDS: Final = 30.0
-"""A reader that accepts nothing for so long is disconnected. It can resume where it stopped."""
+"""A reader that accepts nothing for this time is disconnected. It can resume where it stopped."""
 
 MOST_STREAMS: Final = 256
 

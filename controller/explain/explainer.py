@@ -57,7 +57,7 @@ READ_SECONDS: Final = 3.0
 AT_ONCE: Final = 4
 """Concurrent explanations in one process; others wait."""
 _SOON_SECONDS: Final = REPORT_SECONDS + 0.5
-"""A gateway that keeps up has reported again within so long."""
+"""A gateway that keeps up has reported again within this time."""
 
 
 @dataclass(frozen=True, slots=True)

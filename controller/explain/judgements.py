@@ -110,12 +110,12 @@ def conclude(findings: Sequence[FindingView], *, job: str | None, sid: str | Non
 
 
 SILENT_SECONDS: Final = 6.0
-"""A gateway without a report for so long is silent; gateways report every two seconds."""
+"""A gateway without a report for this time is silent; gateways report every two seconds."""
 AHEAD_SECONDS: Final = 10.0
 FAILED_SECONDS: Final = 60.0
 """How long a failure that a gateway reports counts."""
 STEADY_SECONDS: Final = 600.0
-"""After so long a kubelet treats a program as stable and resets its restart backoff.
+"""After this time a kubelet treats a program as stable and resets its restart backoff.
 
 Source: Kubernetes, "Pod Lifecycle", how Pods handle problems with containers.
 """

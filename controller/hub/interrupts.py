@@ -16,9 +16,9 @@ from typing import Final
 # Ctrl+C, Ctrl+\ and Ctrl+Z, each sent alone.
 INTERRUPTS: Final = frozenset((b"\x03", b"\x1c", b"\x1a"))
 QUIET_SECONDS: Final = 0.2
-"""The flood is over after so long without output."""
+"""The flood is over after this time without output."""
 DRAIN_SECONDS: Final = 2.0
-"""After so long, backpressure applies again to a program that writes on despite the interrupt."""
+"""After this time, backpressure applies again to a program that writes on despite the interrupt."""
 _LOOK_SECONDS: Final = 0.05
 
 

@@ -133,7 +133,7 @@ class ShellStream:
             return  # the container is gone, and its shells with it
 
     async def _container_runs(self) -> bool:
-        """Say whether the shell's container still runs commands.
+        """Return whether the shell's container still runs commands.
 
         The exit code cannot tell: a user who kills the shell causes the same one.
         """

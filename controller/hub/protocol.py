@@ -88,8 +88,8 @@ def read_text(text: str) -> Message | None:
 class Resume(msgspec.Struct, frozen=True):
     """The position from which a client wants a shell's output.
 
-    A negative *offset* requests so many last bytes. *stream* identifies the shell that the offset
-    belongs to; without it the offset is applied to the current shell.
+    A negative *offset* requests that number of last bytes. *stream* identifies the shell that the
+    offset belongs to; without it the offset is applied to the current shell.
     """
 
     offset: int

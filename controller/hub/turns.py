@@ -13,7 +13,7 @@ from typing import Final, Protocol
 SLICE_BYTES: Final = 512
 """Some eighty of the smallest frames, which take about three milliseconds."""
 WORK_SECONDS: Final = 0.001
-"""After so long in one turn of the loop, other clients are served first."""
+"""After this time in one turn of the loop, other clients are served first."""
 
 
 class _Handler(Protocol):

@@ -15,7 +15,7 @@ LEAST_BYTES: Final = 128 * 1024
 """Twice what the page acknowledges at once: with less, it would wait for itself."""
 MOST_BYTES: Final = 1 << 20
 PACE_SECONDS: Final = 0.5
-# Acknowledgements within so long count as one: a client may send one per byte.
+# Acknowledgements within this time count as one: a client may send one per byte.
 SLOT_SECONDS: Final = 0.025
 MOST_GAPS: Final = 16
 

@@ -11,7 +11,7 @@ A job passes these packages from the top down; each imports only those below it:
 - ``history``: the state machine, and the records of attempts and pods.
 - ``spec``: the job as requested and as accepted, and its validation. No I/O but the store's.
 
-``containment`` keeps an error with one job from stopping others. ``builder``, ``helper``,
+``containment`` keeps an error of one job from stopping other jobs. ``builder``, ``helper``,
 ``model``, ``plugin`` and ``problems`` are the names by which older third-party plugins import these
 modules.
 

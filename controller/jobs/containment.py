@@ -10,18 +10,18 @@ from typing import Final
 from controller.store.errors import LeadershipLost, StoreUnavailable
 
 MOST_KNOWN: Final = 1000
-"""For how many failing objects it is remembered that the error was logged."""
+"""The number of failing objects whose error is known to be logged."""
 
 log = logging.getLogger(__name__)
 
 
 class Containment:
-    """Counts unexpected errors, and logs each once until it is over.
+    """Counts unexpected errors, and logs each error once until it is over.
 
     An unavailable store and lost leadership concern all jobs, and are not contained.
 
     Args:
-        what: The log message: which work was not done.
+        what: The log message, which names the work that failed.
         failed: Counts an error.
     """
 
@@ -32,7 +32,7 @@ class Containment:
 
     @contextmanager
     def of(self, which: str) -> Iterator[None]:
-        """Contain an error of the block, which works on *which*.
+        """Contain an error of the block, which works on the object *which*.
 
         Raises:
             LeadershipLost: If another process leads.

@@ -1,9 +1,9 @@
 """The usage of a job: what is charged for it.
 
 The unit is the replica-second: a second in which the program of one replica ran, by the cluster's
-record of its start and end. A ledger entry is absolute: all that a rank has used in one attempt
+record of its start and end. A ledger entry is absolute: the total usage of a rank in one attempt
 until a moment. So an entry that is read twice, late, or made after a long outage charges neither
-twice nor too little. One entry is made for each period, whatever stops in between. Source:
+twice nor too little. One entry is made for each period, even if processes stop in between. Source:
 docs/plugins/accounting.md.
 """
 
@@ -23,7 +23,7 @@ from controller.store.outbox.usage_entries import LastEntry, UsageEntry, append_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UsagePeriod:
-    """How long a rank ran until a moment."""
+    """The run time of a rank until a moment."""
 
     rank: int
     period: int
@@ -52,8 +52,8 @@ def usage_due(
     """Return the entries due for the attempt, and when more will be due; None for never.
 
     There is one entry for each period that has passed since the attempt's first program started,
-    also for periods in which no leader was there. The final entry is due when the attempt is over
-    and all its programs have ended.
+    also for periods without a leader. The final entry is due when the attempt is over and all its
+    programs have ended.
 
     Args:
         attempt: The attempt.
@@ -109,8 +109,8 @@ class Ledger:
     """The usage ledger of jobs.
 
     Entries follow from the records of the pods and from earlier entries. Both are read, and the new
-    entries written, in one transaction that locks the job. So a repetition enters nothing, and two
-    concurrent calls enter everything once.
+    entries written, in one transaction that locks the job. So a repetition adds no entry, and two
+    concurrent calls add each entry once.
 
     Args:
         store: The store.
@@ -124,10 +124,10 @@ class Ledger:
         self._clock = clock
 
     async def write_up(self, job_id: str) -> float | None:
-        """Enter what is due for the job; return when more will be due, None for never.
+        """Enter the due usage of the job; return when more will be due, None for never.
 
         Raises:
-            StoreUnavailable: If it could not be entered; nothing was.
+            StoreUnavailable: If the usage could not be entered; the ledger is unchanged.
         """
         async with self._store.write() as transaction:
             record = await lock_job(transaction, job_id)

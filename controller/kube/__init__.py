@@ -9,5 +9,5 @@
 - ``decoding``: objects, reduced to the declared fields; lists in parts; turns of the event loop.
 - ``watch``: an endless stream of a kind's objects, which lists again by itself when necessary.
 - ``exec``: a command in a container, over WebSocket.
-- ``lease``: a Lease for leader election. ``capacity``: what the nodes can give to pods.
+- ``lease``: a Lease for leader election. ``capacity``: the allocatable resources of the nodes.
 """

@@ -43,7 +43,7 @@ _MALFORMED: Final = (msgspec.DecodeError, ValueError, RecursionError)
 
 
 TURN_SECONDS: Final = 0.005
-"""After so long, other tasks run first."""
+"""After this time, other tasks run first."""
 
 
 class LoopTurn:

@@ -1,8 +1,8 @@
 """A Lease (coordination.k8s.io/v1) for leader election.
 
 Clocks of different processes are not compared. A candidate measures by its own clock how long the
-Lease was not renewed. The Lease only decides whose turn it is; the store's term ensures that two
-processes which both believe to hold it do no harm.
+Lease was not renewed. The Lease only elects the leader. The store's term fences the writes of a
+process that wrongly believes to hold the Lease.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from controller.kube.kinds import LEASES
 from controller.volcano.names import INSTANCE_LABEL
 
 DURATION_SECONDS: Final = 8
-"""A Lease that was not renewed for so long may be taken."""
+"""A Lease that was not renewed for this time may be taken."""
 AWAY_SECONDS: Final = DURATION_SECONDS / 2
-"""If the API server was unavailable for so long, a candidate measures the holder's time anew."""
+"""If the API server was unavailable for this time, a candidate measures the holder's time anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +93,8 @@ class Lease:
         """Renew the Lease; return False if another process holds it.
 
         Raises:
-            KubeError: If the API server does not tell; others can then not know more either.
+            KubeError: If the API server does not respond; other candidates then do not know more
+                either.
         """
         try:
             found = await self._kube.get(LEASES, self._name, self._namespace)

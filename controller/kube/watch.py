@@ -94,7 +94,7 @@ class Backoff:
         return pause
 
     def after(self, error: KubeError, *, lived: float = 0.0) -> float:
-        """Return how many seconds to wait after *error* ended a stream that *lived* so long.
+        """Return the pause after *error* ended a stream that *lived* this number of seconds.
 
         A quiet stream that an idle timeout cuts had no events, but nothing was wrong.
         """

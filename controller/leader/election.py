@@ -1,7 +1,8 @@
 """Leader election.
 
 With PostgreSQL there are several controllers, and a Lease of the cluster decides which one leads.
-With SQLite there is one controller, which leads from its start; the store tells a former leader.
+With SQLite there is one controller, which leads from its start; the store's term deposes a former
+leader.
 
 A leader has a *term*, a number that its start raises in the store. Each of its transactions checks
 the term, and so does Redis, so that a leader that was wrongly believed dead cannot write any more.
@@ -28,17 +29,17 @@ from shared.log import Outage
 
 RENEW_SECONDS: Final = 2.0
 SILENT_SECONDS: Final = 15.0
-"""A leader that could not write to its store for so long releases the Lease."""
+"""A leader that could not write to its store for this time releases the Lease."""
 PROBE_SECONDS: Final = 4.0
 ROUNDS_TO_WAIT: Final = 4
 FRESH_SECONDS: Final = 5.0
-"""Only a candidate that has written to its store within so long takes the Lease."""
+"""Only a candidate that has written to its store within this time takes the Lease."""
 
 log = logging.getLogger(__name__)
 
 
 class Election(Protocol):
-    """Decides when this process leads, and until when."""
+    """Decides when this process begins and ends to lead."""
 
     again: bool
     """Whether a process that lost leadership becomes a candidate again."""
@@ -72,7 +73,7 @@ class NoElection:
         """Return at once."""
 
     async def renew(self) -> None:
-        """Wait; the store tells when another controller leads."""
+        """Wait; the store raises LeadershipLost once another controller leads."""
         await asyncio.Event().wait()
 
     async def release(self) -> None:

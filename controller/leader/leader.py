@@ -244,7 +244,7 @@ class Leader:
         publisher = _make_publisher(leader, self._redis, positions)
         rights = _make_rights(leader)
         self._term = _Term(number, queue, adoption, reconciler, publisher, positions, rights)
-        # From now on, so that no change by the previous leader is missed.
+        # Followed from now on, so that no change by the previous leader is missed.
         self._standby.lead(changed)
         return self._term
 

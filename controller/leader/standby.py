@@ -16,7 +16,9 @@ from controller.kube.client import Kube
 from controller.volcano.observed import ObservedJob, ObservedPod
 
 KEPT_SECONDS: Final = 60.0
-"""Changed and deleted jobs are remembered for at least so long: longer than nobody leads."""
+"""Changed and deleted jobs are remembered for at least this time, which is longer than any gap
+between two leaders.
+"""
 
 
 class Standby:

@@ -28,7 +28,7 @@ from shared.text import plain_text
 
 PIECE: Final = 64 << 10
 QUIET_SECONDS: Final = 3600.0
-"""A program may be silent for long; after so long the log is requested again."""
+"""A program may be silent for long; after this time the log is requested again."""
 CALL_SECONDS: Final = 60.0
 _LONGEST: Final = 1000
 AGAIN_SECONDS: Final = 1.0
@@ -85,7 +85,7 @@ class PodLogs:
         Args:
             pod: The pod.
             follow: Whether to wait for more until the program ends.
-            tail: Only so many last lines.
+            tail: The maximum number of last lines.
             since: Only lines since then, in whole seconds.
             timestamps: Whether each line begins with its time.
 

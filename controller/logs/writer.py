@@ -16,7 +16,7 @@ from controller.store.errors import StoreUnavailable
 from controller.store.jobs.stored_logs import Lost, Segment, StoredLog
 
 MOST_TEXT: Final = 10 << 20
-"""Of a longer log only the tail is kept."""
+"""The maximum length of a log; only the tail of a longer log is kept."""
 MOST_RAW: Final = 4 * MOST_TEXT
 """The bound with the lines' timestamps, which are longer than the text of short lines."""
 SEGMENT: Final = 256 << 10
@@ -28,7 +28,7 @@ MOST_WAITING: Final = 64 << 20
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 15.0
 GIVE_UP_SECONDS: Final = 600.0
-"""So long after its end, the unstored part of a log is dropped."""
+"""The unstored part of a log is dropped this time after its end."""
 
 log = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""What third-party plugins import: this package, and nothing else of Fumarole.
+"""The API of third-party plugins, which import nothing else of Fumarole.
 
 A plugin subclasses :class:`JobPlugin`. Its ``api_version`` names the version of this package that
 it was written for, and it is registered in the entry-point group ``fumarole.plugins``
@@ -7,9 +7,9 @@ minor version. Within a major version names are only added.
 
 - :class:`JobPlugin`, its :class:`PluginContext`, and arguments of hooks: :class:`Job`,
   :class:`JobBuilder`, :class:`JobFromServer`.
-- What a plugin declares: its own :class:`PluginSettings` and :class:`JobFields`.
-- What a builder collects: the ``VolcanoJob`` with its tasks and containers, and companions.
-- What a plugin raises: :class:`JobRejected` with a :class:`Problem` each.
+- Declarations of a plugin: its own :class:`PluginSettings` and :class:`JobFields`.
+- Contents of a builder: the ``VolcanoJob`` with its tasks and containers, and companions.
+- Errors of a plugin: :class:`JobRejected`, with a :class:`Problem` for each problem.
 """
 
 from __future__ import annotations

@@ -9,10 +9,10 @@ from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 
 
 class AccountingPlugin(JobPlugin):
-    """Writes up the ledger whenever a period is over, and when no pod of the job runs any more.
+    """Updates the ledger whenever a period is over, and when no pod of the job runs any more.
 
     The entries follow from the cluster's records of the pods (see :mod:`controller.jobs.usage`), so
-    it does not matter when they are made.
+    the time at which they are made has no effect.
     """
 
     name: ClassVar[str] = "accounting"

@@ -1,7 +1,7 @@
 """The job's network policies: its own pods, the jobs that it connects to, and the world.
 
-Each side of a connection is restricted by a policy of its own job. What a job admits from another
-one is revoked when that one ends, because its policy is then applied anew.
+Each side of a connection is restricted by a policy of its own job. When a peer ends, the job's
+policy is applied anew and no longer admits the peer.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _NO_POLICY: Final = "--disable-network-policy=true"
 class ConnectToJobPlugin(JobPlugin):
     """Connects jobs that name each other: policies, a Service for rank 0, host aliases.
 
-    Which jobs a job may name is decided at its acceptance.
+    The acceptance of a job decides which jobs it may name.
     """
 
     name: ClassVar[str] = "connect_to_job"
@@ -139,7 +139,7 @@ class ConnectToJobPlugin(JobPlugin):
             "type": "ClusterIP",
             "selector": {**selector, TASK_LABEL: task, TASK_INDEX_LABEL: "0"},
             "ports": [{"name": f"p{port}", "port": port, "protocol": "TCP"} for port in ports],
-            # That one port is probed says nothing about the others.
+            # The probe of one port does not show the state of the others.
             "publishNotReadyAddresses": True,
         }
         return Companion(

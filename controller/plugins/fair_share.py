@@ -35,10 +35,10 @@ _RBAC: Final = "rbac.authorization.k8s.io"
 
 
 class FairSharePlugin(JobPlugin):
-    """Places the job in its owner's namespace and queue, and adds what must exist there.
+    """Places the job in its owner's namespace and queue, and adds the required objects there.
 
-    Nothing of it is deleted with a job. A job that was accepted before its owner had a namespace
-    stays where it was accepted.
+    None of these objects is deleted with a job. A job that was accepted before its owner had a
+    namespace stays where it was accepted.
     """
 
     name: ClassVar[str] = "fair_share"
@@ -93,7 +93,7 @@ def _prerequisites(
 ) -> Iterator[SharedObject]:
     """Yield the namespace and the objects in it, in the order of their creation."""
     yield _namespace(owner, name, share, instance=instance)
-    # The right to create the others comes first.
+    # The permission to create the other objects comes first.
     for grant in share.grants:
         role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": grant.role}
         subject = {"kind": "ServiceAccount", "name": grant.account, "namespace": grant.namespace}
@@ -108,7 +108,7 @@ def _prerequisites(
         kind="NetworkPolicy",
         name=_DENY,
         namespace=name,
-        # The policies of each job add what it may reach, and who may reach it.
+        # The policies of each job add the job's own egress and ingress.
         manifest={"spec": {"podSelector": {}, "policyTypes": ["Ingress", "Egress"]}},
     )
     if share.owners.quota:

@@ -4,9 +4,9 @@ The kubelet creates an empty folder if the source of a mount is missing, and the
 with it. So an init container checks the sources first, and fails the pod with the names of the
 missing ones.
 
-Where something is mounted within the output folder, the container runtime creates a folder or an
-empty file for it on the volume. What did not exist before is deleted after the job by a pod of its
-own: see :mod:`controller.jobs.cluster.mount_points`.
+If an input is mounted within the output folder, the container runtime creates a folder or an empty
+file for it on the volume. After the job, a pod of its own deletes those that did not exist before:
+see :mod:`controller.jobs.cluster.mount_points`.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ class _File:
 
 
 class FileMountPlugin(JobPlugin):
-    """Mounts inputs by name in the working directory, and the output folder as that."""
+    """Mounts the output folder as the working directory, and inputs by name in it."""
 
     name: ClassVar[str] = "file_mount"
     after: ClassVar[tuple[str, ...]] = ("task",)
@@ -190,7 +190,7 @@ class FileMountPlugin(JobPlugin):
         )
 
     def _is_to_be_cleaned(self, files: list[_File]) -> bool:
-        """Say whether something is mounted within the output folder, the first mount."""
+        """Return whether something is mounted within the output folder, the first mount."""
         within = len(files) > 1 and files[0].path == "output"
         return within and self.context.jobs.pods.remove_mount_points
 

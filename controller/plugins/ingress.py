@@ -33,7 +33,7 @@ class IngressPlugin(JobPlugin):
             builder.refuse("links", "the job has no web endpoint that they could lead to")
 
     async def on_job_start(self, job_id: str, job_from_server: JobFromServer) -> float | None:
-        """Make them lead to this attempt: an earlier attempt's have ended with it."""
+        """Make the links lead to this attempt: those of an earlier attempt have ended with it."""
         if job_from_server.job.links:
             await self.context.links.expose(job_from_server.job)
         return None

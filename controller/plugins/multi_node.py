@@ -1,8 +1,8 @@
 """Tells every rank its number and the names of the others, in files that any program can read.
 
-Most of it is one projected volume: a ConfigMap that all ranks share, and the pod's own annotations
-and processors from the downward API. The downward API can neither add two numbers nor end a line.
-So if a task has several replicas, an init container writes these files.
+Most files are in one projected volume: a ConfigMap that all ranks share, and the pod's own
+annotations and processors from the downward API. The downward API can neither add two numbers nor
+end a line. So if a task has several replicas, an init container writes these files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from controller.volcano.names import (
 from controller.volcano.quantities import Quantity
 
 MOST_BYTES: Final = 1_000_000
-"""Of the ConfigMap; an API server accepts a mebibyte."""
+"""The limit of the ConfigMap; an API server accepts a mebibyte."""
 
 _COMPANION: Final = "ranks"
 _VOLUME: Final = "ranks"

@@ -13,14 +13,16 @@ ANNOTATIONS: Final = {
     "ingress": "kubernetes.io/ingress-bandwidth",
     "egress": "kubernetes.io/egress-bandwidth",
 }
-"""What the bandwidth plugin of the cluster network reads; without it nothing is limited."""
+"""The annotations of the cluster network's bandwidth plugin; without that plugin there is no
+limit.
+"""
 
 
 class NetworkLimitPlugin(JobPlugin):
     """Gives each pod the bandwidth of its product, or less if the job requests less."""
 
     name: ClassVar[str] = "network_limit"
-    # It annotates the pods of the tasks.
+    # This plugin annotates the pods of the tasks.
     after: ClassVar[tuple[str, ...]] = ("task",)
     fields: ClassVar[frozenset[str]] = frozenset({"network"})
 

@@ -41,7 +41,9 @@ job. A thousand words may each name a parameter with a thousand values.
 """
 
 MOST_SECRET_BYTES: Final = 1 << 20
-"""Of all secret values together; an API server accepts no larger Secret (``MaxSecretSize``)."""
+"""The limit of all secret values together; an API server accepts no larger Secret
+(``MaxSecretSize``).
+"""
 
 _COMPANION: Final = "parameters"
 
@@ -50,7 +52,7 @@ class ParameterPlugin(JobPlugin):
     """Sets command and environment, and adds the Secret with the secret parameters."""
 
     name: ClassVar[str] = "parameter"
-    # It sets what the containers of the tasks run.
+    # This plugin sets the commands of the tasks' containers.
     after: ClassVar[tuple[str, ...]] = ("task",)
     fields: ClassVar[frozenset[str]] = frozenset({"invocation", "parameters"})
 

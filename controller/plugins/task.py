@@ -1,7 +1,7 @@
 """The job's tasks: their pods, resources, placement, and failure policies.
 
 Volcano's ``svc`` gives the pods names, and ``env`` their index. No pod is restarted on its own:
-users must see that an image fails, or the job's policies decide.
+users must see that an image fails, or the job's policies restart it.
 """
 
 from __future__ import annotations
@@ -86,8 +86,8 @@ class TaskPlugin(JobPlugin):
         defaults, network = self.context.jobs, job.topology.network
         of_tasks = [policy for task in job.effective_tasks for policy in task.policies]
         volcano_job.queue = job.queue or defaults.queue
-        # A gang: either so many pods are placed, or none occupies a node. A task that waits for
-        # another one is no part of the gang, or neither would ever start.
+        # A gang: either this number of pods is placed, or none occupies a node. A task that waits
+        # for another one is no part of the gang, or neither would ever start.
         volcano_job.min_available = sum(
             task.min_available for task in job.effective_tasks if not task.depends_on
         )

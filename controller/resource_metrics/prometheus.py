@@ -90,7 +90,7 @@ class PrometheusSource:
     """Queries a Prometheus server, or a compatible one (Thanos, Mimir, VictoriaMetrics).
 
     Args:
-        http: What :func:`make_session` returns; the caller closes it.
+        http: A session of :func:`make_session`; the caller closes it.
         url: The server's URL, with the path that precedes its API's.
         token_file: A file with a bearer token, read for every sample; None without one.
     """

@@ -6,8 +6,8 @@
 - ``desired``: reads store and informer, and computes all routes; assigns terminals to hubs.
 - ``snapshot``: the jobs whose routes are due, and the store's state of them.
 - ``publisher``: keeps Redis equal to the desired routes; ``restored``: after a restored backup.
-- ``gateways``: what is published, and what gateways report.
+- ``gateways``: waits for published routes; reports of gateways; notices of revocations.
 - ``sign_outs``: sign-outs of users at gateways. ``queue_positions``: for start pages.
-- ``control``: what plugins may do with a job's sessions.
-- ``terminals``: how a hub learns which shells it holds.
+- ``control``: the operations of plugins on a job's sessions.
+- ``terminals``: a hub's access to the store: heartbeats, and its terminals.
 """

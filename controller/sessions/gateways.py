@@ -1,9 +1,9 @@
-"""What is published about sessions, what gateways report, and notices of revocations.
+"""Published routes of sessions, reports of gateways, and notices of revocations.
 
 The orchestrator sees the reports; they never decide about access. Only the leader writes the table
 in Redis, in one order. A replica that does not lead sends a notice of a revocation to the gateways
 that listen, and writes nothing. The revocation is in the store, and the current or the next leader
-brings it into the table. So a revocation also takes effect while there is no leader.
+brings it into the table. So a revocation also takes effect without a leader.
 """
 
 from __future__ import annotations

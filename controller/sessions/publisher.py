@@ -39,7 +39,7 @@ RESYNC_SECONDS: Final = 60.0
 PAUSE_SECONDS: Final = 0.25
 PATIENCE_SECONDS: Final = 2.0
 YIELD_SECONDS: Final = 60.0
-"""How long nothing is published if another store's controller was there first."""
+"""The time for which nothing is published if another store's controller came first."""
 RIVAL: Final = (
     "another controller, with another store, publishes to this Redis under the same instance"
 )
@@ -62,7 +62,7 @@ class RoutePublisher:
         random: Returns random bytes.
         revision: The store's revision at the beginning of the term.
         monotonic: Monotonic seconds, for heartbeats.
-        sleep: Sleeps for so many seconds.
+        sleep: Sleeps for a number of seconds.
     """
 
     def __init__(
@@ -348,7 +348,7 @@ class RoutePublisher:
     async def _is_outranked_by_a_rival(self) -> bool:
         """Return whether the higher term belongs to another store's leader that still publishes.
 
-        To give up leadership would change nothing: the next leader here has a lower term too.
+        Giving up leadership would not help: the next leader here has a lower term too.
         """
         with suppress(BusUnavailable, StoreUnavailable):
             return await self._is_of_another_store() and await self._bus.hears_another()

@@ -18,7 +18,7 @@ from shared.routes.route import Route
 
 LOOK_SECONDS: Final = 30.0
 OPEN_SECONDS: Final = 30.0
-"""A page counts as open for so long: reports are late, and their times are rounded."""
+"""A page counts as open for this time: reports are late, and their times are rounded."""
 MOST_SESSIONS: Final = 2000
 """Sessions per round. If there are more, a page waits for its round."""
 MOST_JOBS: Final = 100

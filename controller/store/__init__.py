@@ -1,4 +1,4 @@
-"""What must outlive a process, in SQL: SQLite on one machine, PostgreSQL for several replicas.
+"""The durable state, in SQL: SQLite on one machine, PostgreSQL for several replicas.
 
 - ``tables``: the tables. ``migrations``: how a database reaches this version's schema.
 - ``database``: connections; transactions that read, write, or write as the leader.

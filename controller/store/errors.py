@@ -1,4 +1,4 @@
-"""What the store raises.
+"""The errors of the store.
 
 FumaroleError
 └── StoreError

@@ -32,7 +32,7 @@ _leadership: Final = tables.leadership
 _maintenance: Final = tables.maintenance
 _volcano: Final = tables.volcano
 
-# The store, and what was published of it
+# The store, and its published position
 
 _READ_POSITION: Final = sa.select(_position)
 _RAISE: Final = (
@@ -200,7 +200,7 @@ async def store_capabilities(transaction: Transaction, capabilities: Capabilitie
 
 
 ALIVE_SECONDS: Final = 10.0
-"""A hub without a heartbeat for so long is dead."""
+"""A hub without a heartbeat for this time is dead."""
 
 _hubs = tables.hubs
 _ALIVE_HUBS: Final = (

@@ -235,17 +235,17 @@ def set_locally(settings: Mapping[str, Any]) -> sa.Select[Any]:
 
 
 def waited_in_vain(error: DBAPIError) -> bool:
-    """Say whether a lock was not available in time."""
+    """Return whether a lock was not available in time."""
     return _state_of(error.orig) == _LOCK_NOT_AVAILABLE
 
 
 def is_full(cause: object) -> bool:
-    """Say whether the server lacks space, memory or connections."""
+    """Return whether the server lacks space, memory or connections."""
     return _state_of(cause).startswith(_RESOURCES)
 
 
 def is_passing(cause: BaseException | None) -> bool:
-    """Say whether another try may succeed."""
+    """Return whether another try may succeed."""
     # A certificate file that the URL names or implies does not exist (yet).
     if cause is not None and isinstance(cause.__cause__, asyncpg.ClientConfigurationError):
         return True

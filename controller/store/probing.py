@@ -19,7 +19,7 @@ from shared.log import Outage
 ROUND_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 4.0
 SILENT_SECONDS: Final = 15.0
-"""A process is not ready once no write has succeeded for so long."""
+"""A process is not ready once no write has succeeded for this time."""
 FULL_SECONDS: Final = 60.0
 """How long a process stays degraded after a transaction failed for lack of space."""
 MOST_SKEW_SECONDS: Final = 5.0

@@ -1,8 +1,8 @@
 """Volcano's plugins for distributed frameworks: what each requires, and what it does to pods.
 
-It follows the sources of Volcano. What the plugins do not check themselves is checked here: ``mpi``
-without workers crashes Volcano's controller, and a second ``master`` of ``pytorch`` gets the rank
-of the first.
+This module follows the sources of Volcano, and adds checks that the plugins lack: ``mpi`` without
+workers crashes Volcano's controller, and a second ``master`` of ``pytorch`` gets the rank of the
+first.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ ALLOCATION_ANNOTATION: Final = "fumarole.dev/allocated-seconds"
 RETRIES_USED_ANNOTATION: Final = "fumarole.dev/retries-used"
 EVICTIONS_ANNOTATION: Final = "fumarole.dev/evictions"
 TOOL_ANNOTATION: Final = "fumarole.dev/tool"
-"""On the VolcanoJob of a tool's run: which job's tool it is, as JSON."""
+"""The annotation of a tool run's VolcanoJob: the job and the tool, as JSON."""
 
 JOB_CONTAINER: Final = "job"
 """The container of the job's own program."""
@@ -35,7 +35,7 @@ DATA_CONTAINER: Final = "fumarole-data"
 """The init container that copies data sets, if the job requests that."""
 
 RANKS_CONTAINER: Final = "fumarole-ranks"
-"""The init container that writes what the program must know of its ranks."""
+"""The init container that writes the files about the job's ranks."""
 
 CLEANING_CONTAINER: Final = "fumarole-mount-points"
 """The container that deletes mount points which jobs left in an output folder."""
@@ -53,7 +53,7 @@ _RANK_PREFIX: Final = "rank-"
 
 
 def is_tool(job_id: str) -> bool:
-    """Say whether the identifier is a tool's run's, and no job's."""
+    """Return whether the identifier is a tool's run's, and no job's."""
     return job_id.startswith(TOOL_PREFIX)
 
 
@@ -87,7 +87,7 @@ def rank_service_name(job_id: str, rank: int) -> str:
 
 
 def is_rank_service(name: str, job_id: str) -> bool:
-    """Say whether the Service *name* of the job is one of :func:`rank_service_name`."""
+    """Return whether the Service *name* of the job is one of :func:`rank_service_name`."""
     return name.startswith(_rank_services(job_id))
 
 

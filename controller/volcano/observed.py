@@ -1,4 +1,4 @@
-"""VolcanoJobs, pods and Services as they are read: frozen, small, only what decides something.
+"""VolcanoJobs, pods and Services as they are read: frozen, small, only fields that decisions use.
 
 Counts in the status of a VolcanoJob vanish after its end (Volcano 1.11 and later), so exit codes
 and numbers are read from pods.
@@ -70,15 +70,17 @@ _OWN_LIMIT: Final = re.compile(
 )
 
 _MOST: Final = 10**9
-"""Of attempts and replicas: a larger number is invalid, and fits no database."""
+"""The limit of attempts and replicas: a larger number is invalid, and fits no database."""
 
 _RETRY_ANNOTATION: Final = "volcano.sh/job-retry-count"
 _LONGEST: Final = 1000
 """Characters of a text that is shown."""
 _LONGEST_TAIL: Final = 2048
-"""Of a container's last output; the kubelet takes as much of a log (``FallbackToLogsOnError``)."""
+"""The limit of a container's last output; the kubelet takes as much of a log
+(``FallbackToLogsOnError``).
+"""
 _MOST_TOLD: Final = 4096
-"""Bytes of a container's message; of a longer one the kubelet takes the end."""
+"""The limit of a container's message; the kubelet takes the end of a longer one."""
 _LONGEST_WORD: Final = 64
 _LONGEST_IMAGE: Final = 512
 _LONGEST_NAME: Final = 253
@@ -91,10 +93,10 @@ _EVICTED_BY_VOLCANO: Final = "Evict"
 """The reason that Volcano's scheduler gives the condition Ready before it preempts a pod."""
 
 OVERDUE_SECONDS: Final = 120.0
-"""How long after its grace period a deleted pod counts as lost.
+"""The time after its grace period when a deleted pod counts as lost.
 
 The kubelet of a dead or partitioned node confirms no deletion, and the pod exists as long as its
-node (Kubernetes, "Force Delete StatefulSet Pods"). A finalizer of somebody else may keep it, too.
+node (Kubernetes, "Force Delete StatefulSet Pods"). A foreign finalizer may keep it, too.
 """
 
 
@@ -113,11 +115,11 @@ class ObservedJob:
     deleting: bool
     created_at: float
     retries: int = 0
-    """How often Volcano has restarted it; a resume counts as a restart."""
+    """The number of restarts by Volcano; a resume counts as a restart."""
     max_retry: int = 0
-    """The count at which Volcano gives up; 0 if it does not say."""
+    """The count at which Volcano gives up; 0 if unknown."""
     ran: bool = False
-    """Whether it runs, or ran until it began to end; phases in between may be missed."""
+    """Whether the job runs, or ran until it began to end; phases in between may be missed."""
     queue: str = ""
     """Its queue: an admission webhook may have changed the requested one."""
     timed: bool = False
@@ -127,13 +129,13 @@ class ObservedJob:
 
     @property
     def attempt(self) -> int:
-        """The number of the attempt; 1 if it does not say."""
+        """The number of the attempt; 1 if unknown."""
         raw = self.annotations.get(ATTEMPT_ANNOTATION, "")
         return whole_number(raw, most=_MOST) or 1
 
     @property
     def restarts(self) -> int:
-        """How often its pods were restarted.
+        """The number of restarts of its pods.
 
         Volcano counts a restart before it checks whether one is left.
         """
@@ -142,7 +144,7 @@ class ObservedJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ended:
-    """How the job's container ended; ``message`` is its last output, or why it never started."""
+    """The end of the job's container; ``message`` is its last output, or why it never started."""
 
     exit_code: int
     signal: int
@@ -211,7 +213,7 @@ class ObservedPod:
     due_to_end_at: float | None = None
     """When the grace period ends, by the server's clock: the kubelet then kills it."""
     lost: bool = False
-    """Whether it still exists long after that: see :func:`as_of`."""
+    """Whether it still exists long after the end of the grace period: see :func:`as_of`."""
     others_running: tuple[str, ...] = ()
     """Running sidecars."""
     other_failed: tuple[str, int] | None = None
@@ -221,16 +223,16 @@ class ObservedPod:
     node_unready_since: float | None = None
     """Since when its node is not ready, if the cluster says so while its containers were."""
     unseen_since: float | None = None
-    """Of a deleted pod: since when nobody observed it, if its deletion was missed."""
+    """The time since which a deleted pod was unobserved, if its deletion was missed."""
 
     @property
     def is_over(self) -> bool:
-        """Whether its program has ended, and will not run again in this pod, as far as is known."""
+        """Whether its program has ended, and is known not to run again in this pod."""
         return self.phase in ("Succeeded", "Failed") or self.ended is not None or self.lost
 
     @property
     def lost_at(self) -> float:
-        """When it counts as lost, if it still exists; never if it was not deleted."""
+        """When the pod counts as lost if it still exists; infinite if it was not deleted."""
         return inf if self.due_to_end_at is None else self.due_to_end_at + OVERDUE_SECONDS
 
     @property
@@ -240,7 +242,7 @@ class ObservedPod:
 
     @property
     def says_something(self) -> bool:
-        """Whether it has a message of a program, or of what was to start it."""
+        """Whether it has a message of a program, or of the runtime that should start it."""
         return bool(self.message or self.ended or self.stuck or self.unprepared)
 
     def with_words(self, change: Callable[[str], str]) -> ObservedPod:
@@ -384,8 +386,8 @@ def as_of(pod: ObservedPod, now: float) -> ObservedPod:
 def read_time(text: object) -> float | None:
     """Return an RFC 3339 time as unix seconds; None if there is none.
 
-    The kubelet says of a program that never started that it started in 1970, and the zero time of
-    Go is in the year 1: neither is a time.
+    The kubelet reports 1970 as the start of a program that never started, and the zero time of Go
+    is in the year 1: neither is a time.
     """
     if not isinstance(text, str):
         return None
@@ -405,7 +407,7 @@ _ENDS: Final = frozenset(
 
 
 def _ran(state: Mapping[str, Any], status: Mapping[str, Any]) -> bool:
-    """Say whether Running is the phase, or was the phase before the end.
+    """Return whether Running is the phase, or was the phase before the end.
 
     Volcano appends a condition for each phase that it enters.
     """
@@ -534,9 +536,9 @@ def _is_ready(status: Mapping[str, Any]) -> bool:
 def _node_unready_since(spec: Mapping[str, Any], status: Mapping[str, Any]) -> float | None:
     """Return since when the pod counts as not ready though its containers are ready.
 
-    The kubelet says so only of a pod with ``readinessGates``. Of all others the node lifecycle
-    controller says it, if the node does not report (``MarkPodsNotReady``), or Volcano's scheduler,
-    which gives a reason.
+    The kubelet sets this state only for a pod with ``readinessGates``. For all other pods the node
+    lifecycle controller sets it if the node does not report (``MarkPodsNotReady``), or Volcano's
+    scheduler, which gives a reason.
     """
     told = {one.get("type"): one for one in status.get("conditions") or ()}
     ready, containers = told.get("Ready") or {}, told.get("ContainersReady") or {}
@@ -571,7 +573,7 @@ def _grace_seconds(metadata: Mapping[str, Any]) -> int:
 def _unscheduled(status: Mapping[str, Any]) -> tuple[str, bool]:
     """Return why no node fits a pod, and whether that is only because of others of its gang.
 
-    Volcano says ``Undetermined`` or ``Schedulable`` of pods whose gang waits for other ones.
+    The reason is ``Undetermined`` or ``Schedulable`` for pods whose gang waits for other pods.
     """
     for one in status.get("conditions") or ():
         if one.get("type") == "PodScheduled" and one.get("status") == "False":

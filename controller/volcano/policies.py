@@ -30,7 +30,7 @@ RESTARTS: Final = frozenset({"RestartJob", "RestartTask", "RestartPod"})
 """Actions that use up a retry."""
 
 DEFAULT_RETRIES: Final = 3
-"""Of a job that restarts something and names no number: Volcano's own default."""
+"""The restarts of a job that names no number: Volcano's own default."""
 
 _NEEDS_TIMEOUT: Final = "PodPending"
 _ANY: Final = "*"
@@ -68,7 +68,7 @@ class Rule:
         return found
 
     def fits(self, event: str, exit_code: int | None) -> bool:
-        """Say whether *event*, with the exit code of the failed program, triggers it."""
+        """Return whether *event*, with the exit code of the failed program, triggers it."""
         if event == _NEEDS_TIMEOUT and self.timeout_seconds is None:
             return False  # every pod is pending at first
         if self.exit_code is not None:
@@ -99,7 +99,7 @@ def deciding(
 
 
 def overlap(one: Rule, other: Rule) -> bool:
-    """Say whether some event triggers both."""
+    """Return whether some event triggers both."""
     if one.exit_code is not None and other.exit_code is not None:
         return one.exit_code == other.exit_code
     if one.exit_code is not None or other.exit_code is not None:
@@ -115,9 +115,9 @@ def carried_out_here(
 ) -> tuple[list[Rule], ...]:
     """Return the policies that Volcano is not given: those of each task, then the job's.
 
-    It is not given a policy with a timeout: Volcano 1.15 runs it beside its worker, and then
-    overwrites or loses the status. It is not given a policy that such a one precedes, if an event
-    triggers both: Volcano does not know of the first, and would apply the second at once.
+    These are policies with a timeout: Volcano 1.15 runs them beside its worker, and then overwrites
+    or loses the status. They are also policies that such a policy precedes, if an event triggers
+    both: Volcano would apply the second at once.
     """
     found = tuple[list[Rule], ...]([] for _ in (*of_tasks, of_job))
     for rules, ours in zip((*of_tasks, of_job), found, strict=True):
@@ -131,7 +131,7 @@ def carried_out_here(
 
 
 def problems_of(rules: Sequence[Rule]) -> Iterator[tuple[int, str]]:
-    """Find what Volcano refuses in one list of policies, by index."""
+    """Find problems that Volcano refuses in one list of policies, by index."""
     events = Counter(rule.event for rule in rules if rule.event is not None)
     codes = Counter(rule.exit_code for rule in rules if rule.exit_code is not None)
     for index, rule in enumerate(rules):
@@ -154,7 +154,7 @@ def problems_of(rules: Sequence[Rule]) -> Iterator[tuple[int, str]]:
 
 
 class Progress(Enum):
-    """The progress of a VolcanoJob, as far as it matters for a job."""
+    """The progress of a VolcanoJob from the view of a job."""
 
     WAITING = "waiting"
     RUNNING = "running"

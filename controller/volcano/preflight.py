@@ -1,15 +1,15 @@
-"""The rules that a VolcanoJob could break, checked before the cluster is asked.
+"""The rules for a VolcanoJob, checked before a request to the cluster.
 
 They are the rules of Volcano's CRD and admission webhooks, and of the pod validation of Kubernetes.
-What only the cluster knows (a missing queue, a quota) comes from a dry run before the job is
-accepted (``controller.jobs.submission.dry_run``).
+A dry run before the acceptance finds the problems that only the cluster knows, such as a missing
+queue or a quota (``controller.jobs.submission.dry_run``).
 
 Volcano's webhook requires whole processors of every container of a task with a topology policy,
 also of init containers (``validateTaskTopoPolicy`` in its
 ``pkg/webhooks/admission/jobs/validate``): only those get exclusive cores from the kubelet's static
 CPU manager.
 
-The OpenAPI document of the cluster says what its release of Volcano accepts (``Capabilities``). An
+The OpenAPI document of the cluster has the schema of its release of Volcano (``Capabilities``). An
 API server silently drops fields that a CustomResourceDefinition does not have, and a job would run
 without the topology that it requested. So unknown fields are refused.
 """
@@ -74,7 +74,7 @@ def _fraction(container: Container) -> Quantity | None:
 
 
 Finding = tuple[str, str]
-"""A path within the VolcanoJob, and what is wrong there."""
+"""A path within the VolcanoJob, and the problem there."""
 
 _LABEL: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 _QUALIFIED: Final = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]{0,61})?[A-Za-z0-9]", re.ASCII)
@@ -96,7 +96,7 @@ _NEEDS: Final = {
 
 
 def findings(job: VolcanoJob) -> list[Finding]:
-    """Return everything that is wrong with *job*; nothing if the cluster should accept it."""
+    """Return all problems of *job*; none if the cluster should accept it."""
     return [
         *_job(job),
         *_together(job),
@@ -261,7 +261,7 @@ _KIND: Final = {"group": "batch.volcano.sh", "version": "v1alpha1", "kind": "Job
 class Capabilities:
     """The schema of a VolcanoJob; without one nothing is known, and nothing is refused.
 
-    ``digest`` is the same for the same schema, whoever read it.
+    ``digest`` is the same for the same schema, in every process.
     """
 
     schema: Json | None = None

@@ -19,7 +19,7 @@ MOST_JOBS: Final = 1000
 AT_ONCE: Final = 8
 """The most concurrent messages to a receiver."""
 FAILED_JOBS: Final = 3
-"""If so many jobs fail without a success in between, the receiver as a whole fails."""
+"""If this number of jobs fails without a success in between, the receiver as a whole fails."""
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 600.0
 LONGEST_RECEIVER_PAUSE_SECONDS: Final = 60.0

@@ -45,7 +45,9 @@ POLL_SECONDS: Final = 1.0
 AGAIN_SECONDS: Final = 1.0
 """Pause after the store did not respond, or after an unexpected error."""
 SAVE_SECONDS: Final = 0.5
-"""Interval of writes of the cursor. After a leader's death, so much may be sent again."""
+"""Interval of writes of the cursor. After a leader's death, updates of this time may be sent
+again.
+"""
 LOG_SECONDS: Final = 60.0
 """Interval of log lines about a failing receiver."""
 PAGE: Final = 500

@@ -1,4 +1,4 @@
-"""How the programs use their cluster: the embedded one, or a given one that must stay as it is.
+"""The use of the cluster: the embedded one, or a given one that must stay as it is.
 
 In a given cluster everything is in a namespace that is made for this run and deleted with it. The
 instance has a name of its own, so an existing Fumarole is not touched.
@@ -28,7 +28,7 @@ _OWNERS: Final = Path(__file__).parent / "apps/owners.yaml"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterUse:
-    """What the programs need to know of their cluster.
+    """The parameters of the cluster for the programs.
 
     ``kubeconfig`` is the controller's. ``pod_networks`` are the networks in which pods are reached.
     ``settings`` are further settings of the controller for this cluster.
@@ -58,7 +58,7 @@ def embedded(kubeconfig: Path) -> ClusterUse:
 
 
 def given(kubeconfig: Path, pod_networks: str | None = None) -> ClusterUse:
-    """Return how a given cluster is used: the gateway runs on this machine, not in a pod."""
+    """Return the use of a given cluster: the gateway runs on this machine, not in a pod."""
     name = f"fumarole-local-{secrets.token_hex(4)}"
     return ClusterUse(
         kubeconfig=kubeconfig,

@@ -112,13 +112,13 @@ async def _smoke(system: LocalSystem, progress: Progress, stopping: asyncio.Even
 
 
 def explanation_of(system: LocalSystem) -> Explain | None:
-    """Return what explains failures of apps in a given cluster; None for the embedded one."""
+    """Return the diagnosis of apps in a given cluster; None for the embedded one."""
     diagnosis = diagnosis_of(system)
     return None if diagnosis is None else diagnosis.explain
 
 
 def diagnosis_of(system: LocalSystem) -> Diagnosis | None:
-    """Return what inspects the pods of a given cluster; None for the embedded one.
+    """Return the inspection of pods in a given cluster; None for the embedded one.
 
     The pods of the embedded cluster are on this machine: there the programs' logs say everything.
     """
@@ -139,7 +139,7 @@ async def tell_unreached(
     """Report each pod that runs and cannot be reached from here, once; until cancelled."""
     told: set[str] = set()
     while True:
-        # The API server may be away for a while. That is reported elsewhere.
+        # The API server may be unavailable for a while. That is reported elsewhere.
         with suppress(KubeError):
             for uid, why in (await diagnosis.unreached()).items():
                 if uid not in told:

@@ -1,4 +1,4 @@
-"""What the gateway decides, without I/O: bytes and state in, values and actions out.
+"""The gateway's decisions, without I/O: bytes and state in, values and actions out.
 
 A request passes the packages in this order:
 

@@ -1,4 +1,4 @@
-"""What both processes need to start, listen and end.
+"""The start, the listeners and the end of both processes.
 
 - ``process``: command line, signals, file descriptors, garbage collector and address file.
 - ``listeners``: listening sockets, and an aiohttp application on them.

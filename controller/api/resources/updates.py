@@ -35,7 +35,7 @@ from controller.store.outbox.update_rows import Forgotten, last_update, updates_
 POLL_SECONDS: Final = 1.0
 """Poll interval: notifications may be lost, and SQLite has none between processes."""
 COALESCE_SECONDS: Final = 0.05
-"""Followers wait so long after an update, so that a burst is read in pages."""
+"""Followers pause for this time after an update, so that a burst is read in pages."""
 PAGE: Final = 500
 
 

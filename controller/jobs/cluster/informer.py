@@ -44,13 +44,14 @@ Key = tuple[str, str]
 
 
 class Indexer(Generic[T]):
-    """The objects of one kind, indexed by namespace and name, and by job.
+    """The cached objects of one kind, indexed by namespace and name, and by job.
 
     Args:
         changed: Called with the id of a job whose object has changed.
-        remembers: Whether deleted objects are kept, as they were last, until they are dropped.
+        remembers: Whether deleted objects are kept in their last state until they are dropped.
         staying: Merges the states of an object before and now.
-        leaving: Completes the last state of a deleted object; told whether only a list reports it.
+        leaving: Completes the last state of a deleted object. Its second argument says whether only
+            a list reports the deletion.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Indexer(Generic[T]):
         return [one for of_job in self._departed.values() for one in of_job.values()]
 
     def forget(self, one: T) -> None:
-        """Drop *one*, which has departed."""
+        """Drop *one*, which was observed to be deleted."""
         of_job = self._departed.get(one.job_id, {})
         of_job.pop(one.uid, None)
         if not of_job:
@@ -112,13 +113,13 @@ class Indexer(Generic[T]):
         self._unlisted.discard((namespace, name))
 
     def end_list(self) -> Iterator[None]:
-        """Drop what was not listed, one object a step."""
+        """Drop the objects that were not listed, one object a step."""
         while self._unlisted:
             self.drop(self._objects[self._unlisted.pop()], listed=True)
             yield
 
     def put(self, one: T, *, listed: bool = False) -> None:
-        """Store *one* as it is now; an earlier object of its name is gone."""
+        """Store the current state of *one*; an earlier object of its name is gone."""
         key = (one.namespace, one.name)
         if listed:
             self._unlisted.discard(key)
@@ -134,7 +135,7 @@ class Indexer(Generic[T]):
         self._changed(one.job_id)
 
     def drop(self, one: T, *, listed: bool = False) -> None:
-        """Treat *one* as deleted, in the given state, unless its name is another one's by now."""
+        """Treat *one* as deleted, with the given last state, unless a newer object has its name."""
         key = (one.namespace, one.name)
         before = self._objects.get(key)
         if before is None or before.uid != one.uid:
@@ -152,13 +153,13 @@ class Indexer(Generic[T]):
 
 
 CATCH_UP_SECONDS: Final = 1.0
-"""A deletion reported so soon after a watch resumes happened while it was interrupted."""
+"""A deletion within this time after a watch resumes happened during its interruption."""
 RELIST_SECONDS: Final = 60.0
-"""A list so soon after a watch resumes means that it did not resume after all (410, backoff)."""
+"""A list within this time after a watch resumes means that it did not (410, backoff)."""
 
 
 class WatchGap:
-    """Since when a kind could not be watched: a deletion reported afterwards happened since.
+    """The start of a gap in the watch of a kind; a deletion that a later list shows happened since.
 
     Args:
         clock: Unix seconds.
@@ -171,7 +172,7 @@ class WatchGap:
         self._again_at: float | None = None
 
     def unseen_since(self, *, listed: bool) -> float | None:
-        """Return since when nobody observed the kind; None if the deletion has just happened.
+        """Return the start of the gap; None if the deletion has just happened.
 
         Args:
             listed: Whether a list reports it, and not the watch.
@@ -187,7 +188,7 @@ class WatchGap:
 
     @property
     def looked_until(self) -> float:
-        """Until when the kind was observed: now, while the watch is up."""
+        """The time until which the kind was observed: now, while the watch is up."""
         now = self._clock()
         if self._blind_since is None or self._again_at is not None:
             return now
@@ -209,7 +210,7 @@ class WatchGap:
 
 
 class KindReader(Generic[T]):
-    """Reads objects of one kind: the fields in *shape*, and nothing else."""
+    """Reads objects of one kind, reduced to the fields in *shape*."""
 
     def __init__(
         self, kind: Kind, shape: fields.Shape, read: Callable[[Mapping[str, Any]], T]
@@ -264,9 +265,9 @@ class InformerCache:
 
     Args:
         kube: The client.
-        instance: Whose objects; those of other instances are ignored.
+        instance: The instance whose objects are cached; objects of other instances are ignored.
         changed: Called with the id of a job whose objects have changed.
-        services: Whether Services are watched, too; else none is ever shown.
+        services: Whether Services are watched, too. Otherwise the cache has none.
         clock: Unix seconds.
     """
 
@@ -299,7 +300,7 @@ class InformerCache:
 
     @property
     def looked_until(self) -> float:
-        """Until when pods were observed."""
+        """The time until which pods were observed."""
         return self._pods_gap.looked_until
 
     def problems(self) -> tuple[str, ...]:
@@ -355,7 +356,7 @@ class InformerCache:
         )
 
     def may_have_job(self, job_id: str) -> bool:
-        """Say whether there is a VolcanoJob of the job, or may be."""
+        """Return whether there is a VolcanoJob of the job, or may be."""
         return VCJOBS.plural in self._trouble or bool(self.jobs.of_job(job_id))
 
     async def run(self) -> None:

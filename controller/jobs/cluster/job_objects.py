@@ -1,7 +1,7 @@
 """Creates, finds and deletes the VolcanoJob and the companions of a job.
 
 Every call may be repeated. An existing object belongs to the job if its labels say so, and is then
-updated to what is planned. An object of anybody else is never touched.
+updated to what is planned. An object of another owner is never changed.
 """
 
 from __future__ import annotations
@@ -59,8 +59,7 @@ COMPANION_KINDS: Final[dict[str, Kind]] = {
     kind.kind: kind for kind in (SECRETS, CONFIG_MAPS, SERVICES, NETWORK_POLICIES)
 }
 _COMMANDS: Final = ("command", "command-2")
-"""The second name is used if a Command of somebody else has the first: nobody knows whether that is
-ever carried out.
+"""The second name is used if a foreign Command has the first: that Command may never be executed.
 """
 _VOLCANOS: Final = (
     (SERVICES, ""),
@@ -68,13 +67,13 @@ _VOLCANOS: Final = (
     (SECRETS, "-ssh"),
     (SERVICES, "-head-svc"),
 )
-"""What Volcano's plugins create beside the pods of a VolcanoJob: kinds and name suffixes."""
+"""The objects of Volcano's plugins beside the pods of a VolcanoJob: kinds and name suffixes."""
 PODS_AT_ONCE: Final = 16
 _NEVER_CHANGES: Final = frozenset({"type", "metadata"})
 
 
 class NameTaken(FumaroleError):
-    """An object with a name that a job needs exists, and belongs to somebody else."""
+    """An object with a name that a job needs exists, and belongs to another owner."""
 
 
 class JobObjects:
@@ -105,10 +104,10 @@ class JobObjects:
         return read_job(made)
 
     async def _delete_unlabelled(self, made: Object, job_id: str) -> None:
-        """Delete the new VolcanoJob if the cluster changed our labels: no watch would show it.
+        """Delete the new VolcanoJob if the cluster changed its labels: no watch would show it.
 
         Raises:
-            NameTaken: If that was so.
+            NameTaken: If the labels were changed.
             KubeError: If it cannot be deleted.
         """
         if self._is_ours(made, job_id):
@@ -165,9 +164,9 @@ class JobObjects:
         raise Unavailable("Commands of somebody else have our names")
 
     async def withdraw_command(self, job_id: str, namespace: str) -> None:
-        """Delete a pending command of ours: it would apply to the next attempt.
+        """Delete a pending Command of the job: Volcano would apply it to the next attempt.
 
-        A Command of somebody else with this name stays.
+        A foreign Command with this name stays.
 
         Raises:
             KubeError: If it cannot be deleted.
@@ -180,7 +179,7 @@ class JobObjects:
                     return
 
     async def _has_command(self, job_id: str, namespace: str, what: str) -> str | None:
-        """Return the uid of our Command; None if it is somebody else's.
+        """Return the uid of the job's Command; None if the Command is foreign.
 
         Raises:
             NotFound: If there is none.
@@ -197,11 +196,11 @@ class JobObjects:
     ) -> bool:
         """Delete the VolcanoJob with *uid*; the garbage collector deletes what it owns.
 
-        It is no error if it is gone. One that no watch has *shown* with our labels is left alone if
-        it belongs to another instance.
+        A VolcanoJob that is gone is no error. A VolcanoJob that no watch has *shown* with this
+        instance's labels is left alone if it belongs to another instance.
 
         Returns:
-            Whether it is gone or going: false if it was left alone.
+            Whether the VolcanoJob is gone or being deleted: false if it was left alone.
 
         Raises:
             KubeError: If it cannot be deleted.
@@ -229,7 +228,7 @@ class JobObjects:
             name = recovery_name(job.job_id)
             found = await self._kube.get(CONFIG_MAPS, name, job.namespace)
         except (NotFound, Forbidden):
-            return {}  # the rights in a namespace may be deleted before the rest of it
+            return {}  # the permissions in a namespace may be deleted before the rest of it
         owners = found.get("metadata", {}).get("ownerReferences") or ()
         ours = any(one.get("uid") == job.uid for one in owners)
         return found.get("data") or {} if ours else {}
@@ -266,7 +265,7 @@ class JobObjects:
         return [read_pod(given) for given in found]
 
     async def remove_pods(self, namespace: str, pods: Sequence[ObservedPod]) -> None:
-        """Delete exactly these pods, each with its own grace period; it is no error if one is gone.
+        """Delete exactly these pods, with their own grace periods; a missing pod is no error.
 
         Their VolcanoJob must be gone: Volcano would create them again, or treat them as evicted.
 
@@ -281,14 +280,14 @@ class JobObjects:
                 pod = waiting.popleft()
                 with suppress(
                     Conflict
-                ):  # the name is another pod's by now; otherwise it is decided again
+                ):  # another pod has the name by now; otherwise the step is decided again
                     await self._kube.delete(PODS, pod.name, namespace, uid=pod.uid)
 
         async with self._unless_gone(namespace):
             await _all([remove() for _ in range(min(len(pods), PODS_AT_ONCE))])
 
     async def remove_volcanos(self, namespace: str, name: str, uid: str) -> None:
-        """Delete what Volcano's plugins created for the deleted VolcanoJob *uid*.
+        """Delete the objects that Volcano's plugins created for the deleted VolcanoJob *uid*.
 
         Another VolcanoJob of that *name* would use these objects otherwise: Volcano only checks
         whether an object of the name exists, and does not create it again once the garbage
@@ -305,14 +304,14 @@ class JobObjects:
         """Delete an object if *owner_uid* is its first owner, checked atomically."""
         # Secrets cannot be read; a patch that only tests returns the uid.
         test = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": owner_uid}
-        with suppress(NotFound, Invalid, Forbidden):  # gone, somebody else's, or not readable
+        with suppress(NotFound, Invalid, Forbidden):  # gone, foreign, or not readable
             found = await self._kube.json_patch(kind, name, [test], namespace)
             await self._delete(kind, name, namespace, str(found["metadata"]["uid"]))
 
     async def ensure_companion(
         self, job_id: str, namespace: str, companion: Companion, *, owner: ObservedJob | None
     ) -> CompanionRecord:
-        """Create the companion, or update the existing one to what is planned.
+        """Create the companion, or update the existing one to the plan.
 
         Raises:
             NameTaken: If an object of its name is not this job's.
@@ -359,7 +358,7 @@ class JobObjects:
         """Make *owner* the owner of a companion that was created before it, unless it is lasting.
 
         Raises:
-            NameTaken: If its name is somebody else's by now.
+            NameTaken: If a foreign object has its name by now.
             KubeError: If it cannot be changed.
         """
         if companion.lasting:
@@ -370,7 +369,7 @@ class JobObjects:
         return replace(companion, owner_uid=owner.uid)
 
     async def remove_companion(self, job_id: str, companion: CompanionRecord) -> None:
-        """Delete the companion if it is this job's; it is no error if it is gone.
+        """Delete the companion if it is this job's; a companion that is gone is no error.
 
         Raises:
             KubeError: If it cannot be deleted.
@@ -393,7 +392,7 @@ class JobObjects:
             await self._delete(kind, companion.name, companion.namespace, uid)
 
     async def _delete(self, kind: Kind, name: str, namespace: str, uid: str) -> None:
-        """Delete exactly this object; it is no error if its name is another object's by now.
+        """Delete exactly this object; another object of its name stays, which is no error.
 
         Raises:
             Conflict: If it still exists. A webhook, or a server with a stale cache, responds 409,
@@ -413,10 +412,11 @@ class JobObjects:
 
     @asynccontextmanager
     async def _unless_gone(self, namespace: str) -> AsyncIterator[None]:
-        """Take the block for done if its object is gone, alone or with *namespace*.
+        """Suppress the errors of the block if its object is gone, alone or with *namespace*.
 
-        Our rights in an owner's namespace are objects in it, and are deleted with it. The API
-        server then refuses to say what exists; that there is no such namespace is the evidence.
+        The controller's permissions in an owner's namespace are objects in it, and are deleted with
+        it. The API server then forbids all reads there. The missing namespace is the evidence that
+        the object is gone.
         """
         try:
             yield
@@ -441,7 +441,8 @@ class JobObjects:
         return await self._patch_ours(kind, body["metadata"]["name"], namespace, job_id, patch)
 
     async def _uid_of_ours(self, kind: Kind, companion: CompanionRecord, job_id: str) -> str | None:
-        # Intended, and perhaps created. Secrets cannot be read; an empty patch returns the uid.
+        # The companion was intended, and perhaps created. Secrets cannot be read; an empty patch
+        # returns the uid.
         try:
             found = await self._patch_ours(kind, companion.name, companion.namespace, job_id, [])
         except (NotFound, NameTaken):
@@ -466,8 +467,8 @@ class JobObjects:
     async def _merge_ours(self, kind: Kind, body: Object, namespace: str, job_id: str) -> Object:
         """Merge *body* into the object of its name if that is this job's, checked atomically.
 
-        Fields that the server sets stay as they are, and so do immutable fields: nothing is known
-        about either for a kind that a plugin declares.
+        Fields that the server sets stay as they are, and so do immutable fields: the controller
+        knows neither for a kind that a plugin declares.
         """
         name = body["metadata"]["name"]
         found = await self._kube.get(kind, name, namespace)
@@ -493,13 +494,13 @@ class JobObjects:
 
 
 def _reason_of(refusal: KubeError, looked: NotFound | Forbidden) -> KubeError:
-    """Return why an object is not created: *refusal*, unless the existing one is unreadable."""
+    """Return the error of a creation: *refusal*, unless the existing object is unreadable."""
     missing = isinstance(refusal, AlreadyExists) and isinstance(looked, Forbidden)
     return looked if missing else refusal
 
 
 def _kind_of(key: str) -> Kind:
-    """Return the kind that the store knows as *key*, also one that no plugin declares any more."""
+    """Return the kind with the store's *key*, even if no plugin declares it any more."""
     if key in COMPANION_KINDS:
         return COMPANION_KINDS[key]
     api, _, plural = key.rpartition("/")

@@ -3,7 +3,7 @@
 A job without its NetworkPolicies is reachable by others, so the next attempt is too late. The
 cluster is listed regularly: a watch of three more kinds would cost memory for each of their
 objects. Secrets are not listed, since the controller may not read them. An object that is deleted
-again and again is restored ever less often, so that two clients do not fight.
+repeatedly is restored with growing pauses, so that two clients do not fight.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class MissingCompanions:
         store: Knows the companions.
         term: The leader's fencing token.
         kube: The client.
-        instance: Whose objects.
+        instance: The instance whose objects are checked.
         clock: Monotonic seconds.
         enqueue: Called with the id of a job whose companions must be applied again.
         failed: Counts an unexpected error.
@@ -83,7 +83,8 @@ class MissingCompanions:
             LeadershipLost: If another process leads.
             KubeError, StoreUnavailable: To be tried again.
         """
-        # Before the list: what is recorded by now exists in it, unless it was deleted.
+        # Before the list: a companion that is recorded by now is in the list, unless it was
+        # deleted.
         async with self._store.read() as transaction:
             known = await companions_of_kind(transaction, kind.kind)
         if not known:

@@ -1,10 +1,10 @@
 """Deletes mount points that jobs have left in their owners' output folders.
 
-Where an input is mounted within the output folder, the container runtime creates a folder, or an
-empty file, on the volume. The first container of each pod reports which of them did not exist
-before. Once no job uses the output folder any more, a short pod deletes those that are empty. No
-container of a job's own pods can do that: deleting a folder unmounts what is mounted on it in every
-other pod, also in pods of another rank or another job on another node.
+If an input is mounted within the output folder, the container runtime creates a folder, or an empty
+file, on the volume. The first container of each pod reports the mount points that did not exist
+before. Once no job uses the output folder any more, a short pod deletes the empty ones. No
+container of a job's own pods can delete them: deleting a folder unmounts it in every other pod,
+also in pods of another rank or another job on another node.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ POLL_SECONDS: Final = 1.0
 CLEANING_SECONDS: Final = 60.0
 """How long the cleaning pod may take; a job that needs the folder waits for it."""
 LATER_SECONDS: Final = 30.0
-"""When a folder is checked again that is still in use, though its jobs are over."""
+"""The pause before a folder is checked again that is still in use although its jobs are over."""
 AT_ONCE: Final = 8
 _RETENTION_SECONDS: Final = 60
 _TASK: Final = "clean"
@@ -54,9 +54,10 @@ log = logging.getLogger(__name__)
 
 
 def mount_points_of(nested: NestedMounts, job: VolcanoJob) -> MountPoints:
-    """Return what the job's pods may leave in its output folder, and the cleaner of it; no I/O.
+    """Return the mount points that the job's pods may leave, and their cleaner; no I/O.
 
-    The cleaning pod is placed as the job's own pods are: only there its claim may be usable.
+    The cleaning pod is placed as the job's own pods are: the claim may be usable on their nodes
+    only.
     """
     place = (job.labels.get(INSTANCE_LABEL, ""), job.namespace, nested.claim, nested.folder)
     digest = hashlib.sha256("\0".join(place).encode()).hexdigest()[:32]
@@ -164,10 +165,10 @@ class MountPointCleaner:
             await end_cleaning(transaction, place)
 
     async def _is_in_use(self, place: str) -> bool:
-        """Say whether a pod may have the folder mounted.
+        """Return whether a pod may have the folder mounted.
 
-        It may be a pod of the jobs that used the folder, or of a job with the same output that does
-        not hold it.
+        Pods of the jobs that used the folder may have it mounted, and pods of a job with the same
+        output that does not hold the folder.
         """
         async with self._store.read() as transaction:
             job_ids = await last_jobs_of(transaction, place)

@@ -1,10 +1,10 @@
 """Deletes orphans: companions whose VolcanoJob is gone and whose job is over or unknown.
 
-The garbage collector deletes what a VolcanoJob owns, and what it does not own yet is in the store.
-So there are orphans only if a store was lost, or if somebody created an object by hand. A removal
-needs evidence. An object is suspected first. It is deleted after a grace period, if the store and
-the API server still say that it is an orphan. Secrets are not listed, since the controller may not
-read them.
+The garbage collector deletes the objects that a VolcanoJob owns, and the store has those without an
+owner. So orphans exist only if a store was lost, or if a user created an object by hand. A removal
+needs evidence. An object is suspected first. After a grace period the object is deleted, if the
+store and the API server still show that it is an orphan. Secrets are not listed, since the
+controller may not read them.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ class OrphanCollector:
         kube: The client.
         cluster: Finds VolcanoJobs.
         informer: The cache of the cluster's objects.
-        instance: Whose objects; those of other instances are ignored.
+        instance: The instance whose objects are swept; those of other instances are ignored.
         clock: Monotonic seconds.
         failed: Counts an unexpected error.
-        kinds: Further kinds: those of which plugins create companions.
+        kinds: Further kinds, of which plugins create companions.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class OrphanCollector:
         """
         now, suspects = self._clock(), set[_Suspect]()
         for kind in self._kinds:
-            # If they cannot be listed, the suspects of before remain.
+            # If the kind cannot be listed, its earlier suspects remain.
             found = {one for one in self._since if one.kind == kind}
             with self._contained.of(kind.kind):
                 try:
@@ -117,7 +117,7 @@ class OrphanCollector:
                         "orphans cannot be listed", extra={"kind": kind.kind, "why": str(error)}
                     )
             suspects |= found
-        # The grace period of one that is suspected again starts anew.
+        # An object that is suspected again gets a new grace period.
         self._since = {one: self._since.get(one, now) for one in suspects}
         overdue = [one for one, since in self._since.items() if now - since >= GRACE_SECONDS]
         removed = [one for one in overdue if await self._tried_to_remove(one)]

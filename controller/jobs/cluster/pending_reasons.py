@@ -1,6 +1,6 @@
-"""Asks the cluster why jobs wait, where the observed objects do not explain it.
+"""Reads from the cluster why jobs wait, if the cached objects do not explain it.
 
-Only what the watches do not show is read, one job after another, at a limited rate. The result is
+Only objects without a watch are read, one job after another, at a limited rate. The result is
 recorded with the job: events are deleted after an hour.
 """
 
@@ -44,7 +44,7 @@ ROUND_SECONDS: Final = 2.0
 MOST_A_ROUND: Final = 4
 """Jobs in a round, each with at most five calls; the list of the nodes is one more."""
 PATIENCE_SECONDS: Final = 3.0
-"""How long a job waits before the cluster is asked: most start sooner."""
+"""The wait of a job before the cluster is read: most jobs start sooner."""
 FIRST_AGAIN_SECONDS: Final = 15.0
 LONGEST_AGAIN_SECONDS: Final = 300.0
 FORBIDDEN_SECONDS: Final = 600.0
@@ -97,7 +97,7 @@ class PendingReasons:
         self._nodes_good_until = 0.0
 
     async def run(self) -> None:
-        """Look every two seconds; returns only by LeadershipLost."""
+        """Check every two seconds; returns only by LeadershipLost."""
         while True:
             await asyncio.sleep(ROUND_SECONDS)
             try:
@@ -106,7 +106,7 @@ class PendingReasons:
                 log.warning("the reasons why jobs wait cannot be stored", extra={"why": str(error)})
 
     async def look(self) -> None:
-        """Ask about the jobs that are due longest.
+        """Read the reasons of the jobs that have been due longest.
 
         Raises:
             LeadershipLost: If another process leads.
@@ -153,7 +153,7 @@ class PendingReasons:
             return
         ranks = self._records.readable_job(record).ranks
         if is_explained(job, pods, ranks=ranks):
-            # What kept the pods from being created has passed.
+            # The obstacle to the creation of the pods is gone.
             if record.explained is not None:
                 await self._keep(job, None)
             return
@@ -161,7 +161,7 @@ class PendingReasons:
         try:
             found = await self.ask(job, record, mine, ranks=ranks)
         except Forbidden as error:
-            # The role of an older version, or one that the site has restricted.
+            # The permissions are those of an older version, or the site has restricted them.
             self._not_allowed_until[job.namespace] = self._clock() + FORBIDDEN_SECONDS
             log.warning(
                 "no permission to read why jobs wait",
@@ -192,10 +192,10 @@ class PendingReasons:
         prepared = [pod for pod in pods if pod.node and not pod.running and not pod.is_over]
         if first := min(prepared, key=lambda pod: (pod.task, pod.index), default=None):
             return explain_preparing(await self._events(job, first.uid))
-        # Whatever the events of its group say: without a queue nothing else will follow.
+        # First, whatever the events of its group say: without a queue nothing else follows.
         if found := await self._of_queue(record) or await self._of_nodes(job):
             return found
-        # The messages about the pods say more than those about their group.
+        # The messages about the pods are more specific than those about their group.
         is_said = any(pod.unscheduled for pod in pods)
         may_be_left = not job.phase and self._is_known_well(job)
         if group is None and (may_be_left or not is_said):
@@ -203,16 +203,16 @@ class PendingReasons:
         if may_be_left and group is None:
             return NOT_TAKEN_UP
         found = None if is_said or group is None else await self._of_group(job, group)
-        # A refusal that may be recorded no longer holds the job.
+        # A recorded refusal no longer holds the job.
         return found or (QUEUED if was_refused else None)
 
     def _is_known_well(self, job: ObservedJob) -> bool:
-        """Say whether it has been asked about before: at first Volcano may only be busy."""
+        """Return whether it has been asked about before: at first Volcano may only be busy."""
         waits = self._waits.get(job.job_id)
         return waits is not None and waits.pause > 2 * FIRST_AGAIN_SECONDS
 
     async def _of_nodes(self, job: ObservedJob) -> Explanation | None:
-        """Say whether no node could take it, if it were empty; a second look costs no list."""
+        """Return whether no node could run it, even an empty one; a second check needs no list."""
         if self._clock() >= self._nodes_good_until:
             nodes = await self._kube.list(NODES, transform=NODES_READ)
             self._nodes = [room for node in nodes if (room := read_node(node))]
@@ -267,7 +267,7 @@ class PendingReasons:
 def _has_passed(
     explained: Mapping[str, Any], job: ObservedJob, pods: Sequence[ObservedPod], *, ranks: int
 ) -> bool:
-    """Say whether the recorded reason no longer holds: the *pods* exist, or have a node."""
+    """Return whether the recorded reason no longer holds: the *pods* exist, or have a node."""
     if (explained.get("details") or {}).get("cause") == NOT_TAKEN_UP.details["cause"]:
         return bool(job.phase)
     if len(pods) < ranks:

@@ -71,7 +71,7 @@ class SharedObjects:
         """Create the object, or update the existing one.
 
         Raises:
-            NameTaken: If an object of its name is somebody else's.
+            NameTaken: If a foreign object has its name.
             BeingRemoved: If it is being deleted, and cannot be created before it is gone.
             KubeError: If it cannot be created.
         """
@@ -89,14 +89,14 @@ class SharedObjects:
                 raise
 
     async def _is_taken(self, kind: Kind, wanted: SharedObject, refusal: KubeError) -> bool:
-        """Update the existing object where that is due; say whether there is one."""
+        """Update the existing object if it is due; return whether there is one."""
         if not kind.namespaced:
-            return await self._is_there(kind, wanted)  # created by another worker meanwhile
+            return await self._is_there(kind, wanted)  # another worker has created it meanwhile
         if wanted.kept and kind != PERSISTENT_VOLUME_CLAIMS:
             return isinstance(refusal, AlreadyExists)
         try:
             # An object that is only created and never updated may be an operator's: the namespace
-            # is known to be ours.
+            # belongs to this instance.
             found = (
                 await self._kube.get(kind, wanted.name, wanted.namespace)
                 if wanted.kept
@@ -105,7 +105,8 @@ class SharedObjects:
         except NotFound:
             return False
         except Forbidden:
-            # The rights of an older version: an object that may not be read may still exist.
+            # With the permissions of an older version, an object that cannot be read may still
+            # exist.
             return wanted.kept and isinstance(refusal, AlreadyExists)
         if found["metadata"].get("deletionTimestamp"):
             # A claim exists as long as a pod uses it, but no new pod gets it.
@@ -148,7 +149,8 @@ class SharedObjects:
 GOOD_FOR_SECONDS: Final = 10.0
 MADE_FOR_SECONDS: Final = 600.0
 DOUBTED_SECONDS: Final = 60.0
-"""How long shared objects are taken for valid at least, also if the API server refuses jobs."""
+"""The shortest time for which shared objects count as valid, even if the API server refuses
+jobs."""
 _DOUBTED_LEFT_SECONDS: Final = MADE_FOR_SECONDS - DOUBTED_SECONDS
 PAUSE_SECONDS: Final = 0.4
 LONGEST_PAUSE_SECONDS: Final = 15.0
@@ -170,7 +172,7 @@ class _Missing:
         return cls(problem, now + pause, pause)
 
     def is_known(self, now: float) -> bool:
-        """Say whether it was checked recently."""
+        """Return whether it was checked recently."""
         return now < self.until + LONGEST_PAUSE_SECONDS
 
 
@@ -199,12 +201,12 @@ class Prerequisites:
     async def why_not_ready(
         self, namespace: str, queue: str, shared: Sequence[SharedObject] = ()
     ) -> str | None:
-        """Return what is missing; None if a job can be submitted.
+        """Return the first missing prerequisite; None if a job can be submitted.
 
         Creates the *shared* objects, and the namespace if there is none.
 
         Raises:
-            NameTaken: If a needed object is somebody else's.
+            NameTaken: If a needed object is foreign.
             KubeError: If the API server does not respond, or refuses.
         """
         now, place = self._clock(), (namespace, queue)
@@ -239,7 +241,8 @@ class Prerequisites:
         try:
             problem = await self._namespace(namespace)
         except NotFound:
-            # With the namespace everything in it was deleted: all of it is created again.
+            # The deletion of the namespace has deleted everything in it: all of it is created
+            # again.
             self._made_until.pop(made, None)
             if not shared:
                 await ensure_namespace(self._kube, namespace, instance=self._instance)
@@ -256,15 +259,15 @@ class Prerequisites:
         return problem
 
     def forget(self) -> None:
-        """Drop the cache: something is not as it was found."""
+        """Drop the cache: a prerequisite has changed."""
         self._good_until.clear()
         self._made_until.clear()
         self._missing.clear()
 
     def expire(self, shared: Sequence[SharedObject]) -> None:
-        """Create the *shared* objects again at the next check, unless that was done recently.
+        """Create the *shared* objects again at the next check, unless they were created recently.
 
-        A right that was revoked is refused as one that was never granted.
+        The API server refuses a revoked permission as one that was never granted.
         """
         made = _digest(shared)
         made_until = self._made_until.get(made)

@@ -1,9 +1,10 @@
 """The meaning of each refusal of the API server: one table for dry runs, submissions and patches.
 
 - ``final``: a repetition would be refused as well. A dry run rejects the job; a submission ends it.
-- ``waits``: it passes once somebody acts, or something catches up. The job waits, with a reason.
-- ``retried``: it passes by itself. The call is repeated with backoff up to a minute, or as the
-  server's ``Retry-After`` says, until it succeeds or somebody ends the job.
+- ``waits``: the refusal passes once an operator acts, or another object is ready. The job waits,
+  with a reason.
+- ``retried``: the refusal passes by itself. The call is repeated with backoff up to a minute, or as
+  the server's ``Retry-After`` says, until it succeeds or somebody ends the job.
 
 The first row that applies decides. No I/O.
 """
@@ -49,7 +50,7 @@ QUEUE_UNSEEN: Final = "unable to find job queue"
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A kind of refusal: how it is recognised, what it means to each call, and the reason."""
+    """A kind of refusal: its test, its meaning for each call, and the reason."""
 
     name: str
     fits: Callable[[KubeError], bool]
@@ -84,17 +85,17 @@ def _is(*kinds: type[KubeError]) -> Callable[[KubeError], bool]:
 
 
 TABLE: Final[tuple[Row, ...]] = (
-    # A webhook with side effects: it says nothing about the job.
+    # A webhook with side effects: the refusal says nothing about the job.
     Row("no dry run", lambda e: e.status == 400 and _NO_DRY_RUN in e.message,
         _always("retried"), "preparing"),
     # 413 by the server; 500 by etcd, which accepts 1.5 MiB.
     Row("too large", lambda e: e.status == 413 or _says(_TOO_LARGE)(e), _always("final"), ""),
-    # Its message may contain one of a denial, so it comes before the denials.
+    # Its message may contain the message of a denial, so this row comes before the denials.
     Row("webhook fails", lambda e: e.status >= 500 and _says(_WEBHOOK_FAILS)(e),
         _always("retried"), "preparing"),
     Row("queue not open", lambda e: _refuses(e) and _says(QUEUE_NOT_OPEN)(e),
         _always("waits"), "preparing"),
-    # Whether the job named the queue, or we create it, is up to the caller of the dry run.
+    # The caller of the dry run knows whether the job named the queue, or the controller creates it.
     Row("queue unseen", lambda e: _refuses(e) and QUEUE_UNSEEN in e.message,
         _but_dry_run("final", "waits"), "preparing"),
     Row("quota", lambda e: _refuses(e) and _says(_QUOTA)(e),
@@ -103,7 +104,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row("denied for now", _denies_for_now, _always("retried"), "preparing"),
     Row("namespace ends", lambda e: _refuses(e) and _says(_ENDING)(e),
         _always("waits"), "preparing"),
-    # Its namespace, or the rights in it, are still to be created.
+    # Its namespace, or the permissions in it, do not exist yet.
     Row("not found", _is(NotFound), _always("waits"), "preparing"),
     Row("not allowed", _is(Forbidden), _always("waits"), "forbidden"),
     Row("changed meanwhile", _is(AlreadyExists, Conflict, Expired), _always("retried"), ""),
@@ -128,7 +129,7 @@ def verdict_on(refusal: KubeError, call: Call) -> Verdict:
 
 
 def may_be_there(refusal: KubeError) -> bool:
-    """Say whether an object whose creation got this *refusal* may exist already.
+    """Return whether an object whose creation got this *refusal* may exist already.
 
     Admission precedes the lookup of the name: a quota that this very object exhausts, or a webhook
     that admits no more of its kind, refuses an object that an earlier call created.

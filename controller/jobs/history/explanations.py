@@ -1,7 +1,7 @@
 """Why a job waits: a machine-readable reason, a message, and details. No I/O.
 
-Several things may hold a job at once. The first of :data:`_HOLDS` that does is reported: those that
-somebody has to fix come before those that pass by themselves.
+A job may have several reasons to wait at once. The first reason in :data:`_HOLDS` is reported:
+reasons that an operator has to remove come before those that pass by themselves.
 """
 
 from __future__ import annotations
@@ -81,9 +81,9 @@ def explain_waiting(
     Args:
         job: The VolcanoJob.
         pods: The observed pods.
-        kept: The last result of asking the cluster (see ``cluster.pending_reasons``).
+        kept: The reason that was last read from the cluster (see ``cluster.pending_reasons``).
         reported: The reason that was reported last. A kubelet that pauses between two pulls of an
-            image no longer says what was wrong.
+            image no longer reports the error.
     """
     mine = tuple(pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting)
     evidence = _Evidence(job, mine, _of_this(job, kept), reported)
@@ -91,10 +91,10 @@ def explain_waiting(
 
 
 def explain_running(job: ObservedJob, pods: Iterable[ObservedPod]) -> Explanation | None:
-    """Return what may keep a running job from running on; None if nothing is known to.
+    """Return a known obstacle to a running job; None without one.
 
     A node that is not ready may recover. Its pods stay for five minutes, as a rule
-    (``tolerationSeconds``), and until then nothing else says what happened.
+    (``tolerationSeconds``), and until then no other status shows the failure.
     """
     lost = [
         (pod.node_unready_since, pod.task, pod.index, pod)
@@ -112,17 +112,17 @@ def explain_running(job: ObservedJob, pods: Iterable[ObservedPod]) -> Explanatio
 
 
 def is_explained(job: ObservedJob, pods: Iterable[ObservedPod], *, ranks: int) -> bool:
-    """Say whether the observed pods explain why the job waits; else the cluster is asked."""
+    """Return whether the observed pods explain why the job waits; otherwise the cluster is read."""
     mine = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
     return len(mine) >= ranks and _first_stuck(mine) is not None
 
 
 def same_but_for_numbers(one: str | None, other: str | None) -> bool:
-    """Say whether two messages differ only in numbers, as counts of nodes often do."""
+    """Return whether two messages differ only in numbers, as counts of nodes often do."""
     return _without_numbers(one) == _without_numbers(other)
 
 
-# What may hold a job, one by one
+# The reasons to wait, one function each
 
 
 def _stuck(evidence: _Evidence) -> Explanation | None:
@@ -155,7 +155,7 @@ def _stuck(evidence: _Evidence) -> Explanation | None:
 
 
 def _refused(evidence: _Evidence) -> Explanation | None:
-    """Pods that the API server refuses: the existing ones wait for the others."""
+    """Pods that the API server refuses: the existing pods wait for the others."""
     kept = evidence.kept
     return kept if kept is not None and kept.reason == "forbidden" else None
 
@@ -171,7 +171,7 @@ def _unscheduled(evidence: _Evidence) -> Explanation | None:
     details |= {"task": first.task, "index": first.index, "pod": first.name}
     kept = evidence.kept
     if kept is not None and kept.details.get("cause") == NO_NODE_FITS:
-        # Independent of what is queued before it: no node would fit it if it were alone.
+        # Independent of the jobs queued before it: no node would fit it if it were alone.
         text = plain_text(f"{kept.message}; the scheduler says: {text}", LONGEST)
         details |= kept.details
     return Explanation("unschedulable", text, details)
@@ -214,7 +214,7 @@ def _queued(evidence: _Evidence) -> Explanation:
 
 
 _HOLDS: Final[tuple[Callable[[_Evidence], Explanation | None], ...]] = (
-    _stuck,  # it has a node, which cannot start it
+    _stuck,  # the pod has a node, which cannot start it
     _refused,
     _unscheduled,
     _preparing,

@@ -1,7 +1,7 @@
-"""Why a job has failed, by what is observed and recorded of its pods. No I/O.
+"""Why a job has failed, by the observations and records of its pods. No I/O.
 
-A pod fails in one of few ways (:data:`_WAYS`). Where one pod fails, others may be killed for it. So
-an evicted pod decides, else the pod that failed first by itself.
+A pod fails in one of few ways (:data:`_WAYS`). After the failure of one pod, others may be killed.
+So an evicted pod decides; without one, the pod that failed first by itself.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LONGEST_TAIL: Final = 2000
 """Characters of the last lines of a log."""
 
 KILLED: Final = frozenset({137, 143})
-"""Exit codes of programs that were ended by a signal, perhaps because another pod failed."""
+"""Exit codes of programs that a signal ended, perhaps because another pod failed."""
 
 _UNPREPARED: Final = MappingProxyType({FILES_CONTAINER: "files", DATA_CONTAINER: "data"})
 """Reasons, by the init containers that report problems with a job's files."""
@@ -41,7 +41,7 @@ _UNPREPARED: Final = MappingProxyType({FILES_CONTAINER: "files", DATA_CONTAINER:
 _START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
 """The kubelet's reasons for a program that could not be started (containerd, Docker)."""
 NODE_REFUSED: Final = "node_refused"
-"""The cause if a kubelet rejected a pod, or gave it up."""
+"""The cause of the failure if a kubelet rejected a pod, or gave it up."""
 _NOT_LOCATED: Final = "ContainerStatusUnknown"
 
 _EVICTED: Final = MappingProxyType(
@@ -65,7 +65,7 @@ _EVICTED: Final = MappingProxyType(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Failure:
-    """How one pod failed, as observed or recorded."""
+    """The failure of one pod, as observed or recorded."""
 
     rank: int | None
     task: str
@@ -92,7 +92,7 @@ class _Failure:
     def order(self) -> tuple[bool, float, bool, str, int]:
         """Sort key: the first failure decides.
 
-        Times are whole seconds, and one pod may be killed for another.
+        Times are whole seconds, and one pod may be killed because of another.
         """
         killed = self.exit_code in KILLED
         return not self.evicted, self.at, killed, self.task, self.index
@@ -103,8 +103,8 @@ def explain_failure(
 ) -> Explanation | None:
     """Return why the job failed; None if neither its pods nor Volcano say anything.
 
-    If a pod was evicted, the others may have failed for want of it. Volcano has deleted the pods
-    that it would have restarted, so the records of these count as well.
+    If a pod was evicted, the others may have failed without it. Volcano has deleted the pods that
+    it would have restarted, so their records count as well.
 
     Args:
         job: The VolcanoJob.
@@ -123,8 +123,8 @@ def explain_failure(
         for failure in sorted(found, key=lambda one: one.order):
             if (explanation := _explanation_of(failure)) is not None:
                 return explanation
-    # Of the last pods nothing is known: Volcano deleted them before they ran, or nobody observed
-    # their end. The pods before them say why there was a restart.
+    # The last pods are unknown: Volcano deleted them before they ran, or nobody observed their end.
+    # The pods before them show the reason for the restart.
     for run in sorted(known.values(), key=age, reverse=True):
         explanation = _explanation_of(_of_run(run)) if run.exit_code else None
         if explanation is not None and not was_taken(run):
@@ -290,7 +290,7 @@ def _signal_name(one: _Failure) -> str | None:
 
 
 def _of_pod(pod: ObservedPod, run: PodRecord | None) -> _Failure:
-    # A pod that is being deleted may have been killed after all: its exit says nothing.
+    # A pod that is being deleted may have been killed after all: its exit code is no evidence.
     ended = None if pod.deleting and not pod.was_evicted else pod.ended
     at = ended.finished_at if ended is not None else None
     known = pod.reason or pod.disrupted

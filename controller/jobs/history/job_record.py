@@ -1,16 +1,17 @@
 """A job's states as a table; reading, changing and recovering the record of a job.
 
-A change is dropped if somebody has requested something else since the record was read. A newer
+A change is dropped if another request has changed the job since the record was read. A newer
 version may have accepted a job, and then been rolled back. Such a job is *parked*: this version
-observes it as far as it can read the record, and ends it on request or when its time is over. It
-never submits the job again, since unknown fields would be left out. The next version that can read
-the job processes it further.
+observes the job as far as the record is readable, and ends the job on request or when its time is
+over. The job is never submitted again, since unknown fields would be left out. The next version
+that can read the job continues it.
 
-The cluster keeps what a lost store would need of a record. A VolcanoJob is never updated after its
+The cluster keeps the data of a record that a lost store would need. A VolcanoJob is never updated
+after its
 creation: an update makes Volcano process the job at once, and Volcano may then take a failure for
-the end of the job before it applies the policies. So what is known at the creation is in the
-VolcanoJob's annotations. The first start is read from its pods. Only what neither of them says is
-in a ConfigMap beside it.
+the end of the job before it applies the policies. So the data that is known at the creation is in
+the VolcanoJob's annotations. The first start is read from its pods. A ConfigMap beside the
+VolcanoJob holds the rest.
 """
 
 from __future__ import annotations
@@ -95,7 +96,7 @@ TRANSITIONS: Final[Mapping[tuple[State, JobEvent], State]] = MappingProxyType(
         (State.RUNNING, JobEvent.SUCCEEDED): State.SUCCESS,
         (State.RUNNING, JobEvent.FAILED): State.FAILURE,
         (State.RUNNING, JobEvent.EXPIRED): State.EXPIRED,
-        # It was resumed, and waits as any other job.
+        # The job was resumed, and waits as any other job.
         (State.SUSPENDED, JobEvent.WAITS): State.IN_QUEUE,
         (State.SUSPENDED, JobEvent.STARTED): State.RUNNING,
         (State.SUSPENDED, JobEvent.SUSPENDED): State.SUSPENDED,
@@ -103,7 +104,7 @@ TRANSITIONS: Final[Mapping[tuple[State, JobEvent], State]] = MappingProxyType(
         (State.SUSPENDED, JobEvent.SUCCEEDED): State.SUCCESS,
         (State.SUSPENDED, JobEvent.FAILED): State.FAILURE,
         (State.SUSPENDED, JobEvent.EXPIRED): State.EXPIRED,
-        # What it does until it is removed no longer matters.
+        # The phase of the VolcanoJob until its removal no longer matters.
         (State.CANCELING, JobEvent.WAITS): State.CANCELING,
         (State.CANCELING, JobEvent.STARTED): State.CANCELING,
         (State.CANCELING, JobEvent.SUSPENDED): State.CANCELING,
@@ -176,9 +177,9 @@ def why_parked(record: JobRecord) -> str | None:
 
 
 def read_known(record: JobRecord, secrets: Mapping[str, str] | None = None) -> Job:
-    """Return what this version can read of the job: at least its owner.
+    """Return the part of the job that this version can read: at least its owner.
 
-    For a job that is not parked, that is everything.
+    The job is complete unless it is parked.
     """
     return known_of(record.spec, record.id, record.owner_user, record.owner_project, secrets)
 
@@ -211,7 +212,7 @@ def known_of(
 
 
 def _without(spec: dict[str, Any], found: list[tuple[str, tuple[int | str, ...]]]) -> bool:
-    """Remove unknown fields from *spec*, else the whole field; say whether there were any."""
+    """Remove unknown fields from *spec*, or else the whole field; return whether there were any."""
     changed = False
     for kind, where in found:
         path = [part for part in where if not (isinstance(part, str) and part.startswith(TAG))]
@@ -255,11 +256,11 @@ class JobRecords:
         self.clock = clock
 
     def lead(self) -> AbstractAsyncContextManager[Transaction]:
-        """Give a writing transaction of the leader, as :meth:`Store.lead` does."""
+        """Open a writing transaction of the leader, as :meth:`Store.lead` does."""
         return self._store.lead(self._term)
 
     def read(self) -> AbstractAsyncContextManager[Transaction]:
-        """Give a reading transaction."""
+        """Open a reading transaction."""
         return self._store.read()
 
     async def update(
@@ -267,9 +268,8 @@ class JobRecords:
     ) -> JobRecord | None:
         """Set *values*; return the record as it is once the transaction ends.
 
-        Nothing is set, and None is returned, if somebody has requested something else since
-        *record* was read: the values were decided for a job that has changed. The next observation
-        decides anew.
+        Nothing is set, and None is returned, if another request has changed the job since *record*
+        was read: the values were decided for an earlier state. The next observation decides anew.
         """
         now = await self.lock_if_unchanged(transaction, record)
         if now is None:
@@ -279,7 +279,7 @@ class JobRecords:
     async def lock_if_unchanged(
         self, transaction: Transaction, record: JobRecord
     ) -> JobRecord | None:
-        """Lock the job; return it if what *record* was decided for still holds, else None."""
+        """Lock the job; return it if decisions for *record* still hold, else None."""
         now = await lock_job(transaction, record.id)
         if now is None or _what_was_decided_for(now) != _what_was_decided_for(record):
             return None
@@ -288,7 +288,7 @@ class JobRecords:
     async def record_deletion(
         self, transaction: Transaction, job_id: str, uid: str, *, own: bool = False
     ) -> None:
-        """Record that the deletion of the VolcanoJob *uid* was accepted, whatever was requested.
+        """Record the accepted deletion of the VolcanoJob *uid*, whatever was requested.
 
         If it is the job's *own*, of its current attempt, its uid is recorded, so that its pods
         count.
@@ -345,7 +345,7 @@ class JobRecords:
 def decided_as(
     outcome: Outcome, reason: str, message: str | None, details: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return the values that record a decided outcome; it is reported once the job is over."""
+    """Return the values that record an outcome; it is reported once the job is over."""
     return {
         "outcome": outcome.value,
         "end_state": outcome.value,
@@ -375,7 +375,7 @@ def recovery_name(job_id: str) -> str:
 
 
 def annotations_of(record: JobRecord) -> dict[str, str]:
-    """Return the annotations of the VolcanoJob that say what happened in earlier attempts.
+    """Return the annotations of the VolcanoJob that describe the earlier attempts.
 
     The VolcanoJob of a tool's run also names its tool.
     """
@@ -396,7 +396,7 @@ def annotations_of(record: JobRecord) -> dict[str, str]:
 def to_keep(record: JobRecord, job: ObservedJob, pods: Iterable[ObservedPod]) -> str | None:
     """Return the recovery data to save beside the VolcanoJob, as JSON; None if there is none.
 
-    Data that was saved once stays: pods come and go.
+    Saved data stays, since pods are deleted.
     """
     if record.started_at is None:
         return None
@@ -412,7 +412,7 @@ def to_keep(record: JobRecord, job: ObservedJob, pods: Iterable[ObservedPod]) ->
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveredHistory:
-    """What the cluster says of a job's past."""
+    """The past of a job according to the cluster."""
 
     started_at: float | None
     allocated_seconds: float | None
@@ -427,10 +427,10 @@ def recovered(
     *,
     allocated: float | None,
 ) -> RecoveredHistory:
-    """Return what the cluster says of a job's past.
+    """Return the past of a job according to the cluster.
 
     Args:
-        job: Its VolcanoJob; one that an older version created says more than is needed.
+        job: Its VolcanoJob; an older version has written more annotations than needed.
         pods: Pods of the job.
         kept: The data of the ConfigMap beside it, if there is one.
         allocated: The time allocation with which it was accepted.

@@ -13,7 +13,7 @@ from controller.volcano.observed import EVICTIONS, STORAGE_LIMIT, ObservedPod
 
 MOST_EXITS: Final = 100
 INIT: Final = "Init:"
-"""Prefix of a pod's reason; after it the name of the init container that failed."""
+"""Prefix of a pod's reason, before the name of the init container that failed."""
 DEADLINE: Final = "DeadlineExceeded"
 """The reason of a pod that exceeded its deadline."""
 _A_MOMENT_SECONDS: Final = 1e-6
@@ -21,10 +21,10 @@ _OVER: Final = ("Succeeded", "Failed")
 
 
 def is_of(pod: ObservedPod, uid: str | None, runs: Collection[str]) -> bool:
-    """Say whether *pod* belongs to the VolcanoJob *uid*; *runs* are the uids of recorded pods.
+    """Return whether *pod* belongs to the VolcanoJob *uid*; *runs* are the uids of recorded pods.
 
-    A recorded pod without an owner still does: ``kubectl delete --cascade=orphan`` removes the
-    owner reference and lets the pod run.
+    A recorded pod without an owner still belongs to it: ``kubectl delete --cascade=orphan`` removes
+    the owner reference and lets the pod run.
     """
     return pod.owner_uid == uid or (not pod.owner_uid and pod.uid in runs)
 
@@ -50,10 +50,10 @@ def pod_at(
 def are_recorded(
     runs: Mapping[str, PodRecord], present: Iterable[ObservedPod], departed: Iterable[ObservedPod]
 ) -> bool:
-    """Say whether *runs* contain everything that is observed of these pods.
+    """Return whether *runs* contain everything that was observed about these pods.
 
-    A recorded pod that is neither present nor departed was deleted while nobody observed it: its
-    record must have an end, too.
+    A recorded pod that is neither present nor departed was deleted unobserved: its record must have
+    an end, too.
     """
     seen = set()
     for pod in present:
@@ -73,7 +73,7 @@ def own_are_recorded(
     departed: Iterable[ObservedPod],
     uid: str | None,
 ) -> bool:
-    """Say whether :func:`are_recorded` holds for the VolcanoJob's own pods."""
+    """Return whether :func:`are_recorded` holds for the VolcanoJob's own pods."""
     return are_recorded(runs, own_pods(present, uid, runs), own_pods(departed, uid, runs))
 
 
@@ -90,10 +90,10 @@ def _is_recorded(run: PodRecord | None, pod: ObservedPod, *, gone: bool) -> bool
 
 
 def _is_older(pod: ObservedPod, run: PodRecord) -> bool:
-    """Say whether the pod is observed in an earlier state than *run* records.
+    """Return whether the pod is observed in an earlier state than *run* records.
 
-    The watch of this leader may lag behind that of the leader before it. No program of a job's pod
-    is ever restarted within the pod.
+    The watch of this leader may lag behind that of the leader before it. The program of a job's pod
+    is never restarted within the pod.
     """
     if pod.phase in _OVER or run.phase in _OVER:
         return pod.phase not in _OVER
@@ -120,10 +120,10 @@ def make_pod_records(
         attempt: The attempt of the pods.
         runs: The existing records, by uid.
         present: The pods that exist.
-        departed: Pods that were observed to be deleted, as they were last.
+        departed: The last states of pods that were observed to be deleted.
         now: The end of a pod that does not say when it ended.
-        looked_until: When the cluster was last observed before now. A pod that was deleted while
-            nobody observed it is charged until then.
+        looked_until: When the cluster was last observed before now. A pod that was deleted
+            unobserved is charged until then.
     """
     made, seen = [], set[str]()
     looks = [(pod, True) for pod in departed] + [(pod, False) for pod in present]
@@ -196,11 +196,11 @@ def _end(pod: ObservedPod, *, gone: bool, now: float, before: PodRecord | None) 
 def _gone_since(pod: ObservedPod) -> float | None:
     """Return since when *pod* may be gone; None if it went when that was observed."""
     if pod.unseen_since is not None:
-        # It went while nobody observed it. It certainly ran until then, and until its deletion was
-        # requested.
+        # The pod was deleted unobserved. It certainly ran until the last observation, and until its
+        # deletion was requested.
         return max(pod.unseen_since, pod.asked_to_end_at or 0.0)
-    # Without a grace period it goes when the deletion is requested, however late the watch reports
-    # it: the connection may have been silent.
+    # Without a grace period the pod is gone when the deletion is requested, however late the watch
+    # reports it: the connection may have been silent.
     return None if pod.had_time else pod.asked_to_end_at
 
 
@@ -227,8 +227,8 @@ def _message(pod: ObservedPod) -> str:
     return said or (pod.ended.message if pod.ended is not None else "")
 
 
-# What was recorded of the program stays: the kubelet may no longer report it for an evicted pod, or
-# for one that its node has lost.
+# The recorded state of the program stays: the kubelet may no longer report it for an evicted pod,
+# or for a pod that its node has lost.
 
 
 def _exit(pod: ObservedPod, before: PodRecord | None) -> tuple[int | None, int | None]:
@@ -244,17 +244,17 @@ def _started_at(pod: ObservedPod, before: PodRecord | None) -> float | None:
 
 
 def are_final(runs: Collection[PodRecord]) -> bool:
-    """Say whether no more events of the programs of an attempt's pods are to come.
+    """Return whether no more events of the programs of an attempt's pods are outstanding.
 
-    Either one program is known to have run, or each pod failed before its program started, and none
-    can start in it any more. Volcano counts a job with such pods as one that ran.
+    Either one program is known to have run, or each pod failed before its program started and can
+    start none any more. Volcano counts a job with such pods as one that ran.
     """
     began = any(run.started_at is not None for run in runs)
     return began or (bool(runs) and all(run.phase in _OVER for run in runs))
 
 
 def age(run: PodRecord) -> tuple[int, float]:
-    """Sort key: of two pods of a replica, the earlier one comes first.
+    """Sort key: the earlier of two pods of a replica comes first.
 
     Volcano's count of restarts precedes the time of the first observation, since the clocks of two
     leaders may differ.
@@ -269,7 +269,7 @@ def last_of_ranks(runs: Iterable[PodRecord]) -> list[PodRecord]:
 
 
 def was_refused(run: PodRecord) -> bool:
-    """Say whether a kubelet rejected the pod: it failed before any of its containers was created.
+    """Return whether a kubelet rejected the pod: it failed before any container was created.
 
     Examples: two schedulers assigned the same resources (``OutOfcpu``), a device failed meanwhile
     (``UnexpectedAdmissionError``), or the node's labels changed (``NodeAffinity``).
@@ -280,7 +280,7 @@ def was_refused(run: PodRecord) -> bool:
 
 
 def was_taken(run: PodRecord) -> bool:
-    """Say whether the cluster ended the pod, or did not start it; the job does not pay for it."""
+    """Return whether the cluster ended the pod, or did not start it; such a pod is not charged."""
     return run.reason in EVICTIONS or was_refused(run)
 
 

@@ -1,9 +1,9 @@
-"""Timers of policies with a timeout: what triggers them, and what cancels them. No I/O.
+"""Timers of policies with a timeout: their triggers, and their cancellation. No I/O.
 
 Volcano is not given these policies (see ``controller.volcano.policies.carried_out_here``). The
-trigger is observed in the job's pods. The due time is in the store, so that it outlives a leader. A
-timer is cancelled if its trigger no longer holds: the replica's pod runs again, or Volcano
-restarted the job.
+job's pods show the trigger. The store has the due time, which so outlives a leader. A timer is
+cancelled if its trigger no longer holds: the replica's pod runs again, or Volcano restarted the
+job.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def wanted_timers(
 
 
 def _waiting(stored: Mapping[str, Timer], runs: Mapping[str, PodRecord]) -> dict[str, Timer]:
-    """Return the timers in *stored* that wait for a replica's next pod, none of which has run."""
+    """Return the timers in *stored* whose replica's next pod has not run yet."""
     waiting = {}
     for trigger, timer in stored.items():
         run = runs.get(trigger.partition("/")[2])
@@ -97,7 +97,7 @@ def _triggered(
     for run in (*last, *_before(last, runs.values())):
         event, at = _of_pod(run, present.get(run.pod_uid), job)
         if event:
-            # Clocks of nodes differ: nothing happened before the pod was first observed.
+            # Clocks of nodes differ: no event counts as earlier than the pod's first observation.
             at = min(now, max(run.seen_at, at)) if event != "PodPending" else min(now, at)
             yield from _fitting(policies, event, run, run.task, at)
     for task in policies.tasks:
@@ -118,7 +118,7 @@ def _before(last: Iterable[PodRecord], runs: Iterable[PodRecord]) -> list[PodRec
 
 
 def _of_pod(run: PodRecord, pod: ObservedPod | None, job: ObservedJob) -> tuple[str, float]:
-    """Return what happened to a replica's last pod, and when; an empty event if nothing did."""
+    """Return the event of a replica's last pod, and its time; an empty event if there is none."""
     if pod is None or pod.deleting:
         # At a higher restart count, Volcano deleted it.
         evicted = job.phase != _RESTARTING and (run.retry or 0) == job.retries
@@ -131,7 +131,7 @@ def _of_pod(run: PodRecord, pod: ObservedPod | None, job: ObservedJob) -> tuple[
 
 
 def _is_torn(policies: Policies, pods: Sequence[ObservedPod]) -> bool:
-    """Say whether some pods run and too few are placed: the PodGroup is then Unknown."""
+    """Return whether some pods run and too few are placed: the PodGroup is then Unknown."""
     needed = sum(task.min_available for task in policies.tasks if not task.depends_on)
     there = [pod for pod in pods if not pod.deleting]
     placed = sum(1 for pod in there if pod.node and pod.phase != "Failed")

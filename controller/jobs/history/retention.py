@@ -61,7 +61,7 @@ class Retention:
         store: The store.
         term: The leader's fencing token.
         keep: Retention periods.
-        may_be_there: Says whether the cluster may have a VolcanoJob of a job.
+        may_be_there: Returns whether the cluster may have a VolcanoJob of a job.
         clock: Unix seconds.
         failed: Counts an unexpected error.
     """
@@ -84,7 +84,7 @@ class Retention:
         self._contained = Containment("old records cannot be deleted", failed)
 
     async def run(self) -> None:
-        """Tidy every five minutes; returns only by LeadershipLost."""
+        """Delete what is due every five minutes; returns only by LeadershipLost."""
         while True:
             try:
                 gone = await self.tidy()
@@ -96,7 +96,7 @@ class Retention:
             await asyncio.sleep(EVERY_SECONDS)
 
     async def tidy(self) -> int:
-        """Delete what is due; return how many jobs that were.
+        """Delete the records that are due; return the number of deleted jobs.
 
         A job that cannot be deleted does not keep others from being deleted.
 
@@ -162,7 +162,7 @@ class Retention:
         return len(job_ids)
 
     async def _in_pages(self, work: Callable[[Transaction], Awaitable[int]], page: int) -> None:
-        """Do *work* in one transaction after another, until it did less than a *page*."""
+        """Run *work* in one transaction after another, until one deletes less than a *page*."""
         done = page
         while done == page:
             async with self._store.lead(self._term) as transaction:

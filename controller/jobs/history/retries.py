@@ -1,8 +1,8 @@
 """The policies that a job's pods have triggered, and the retries that it has used. No I/O.
 
 As a rule Volcano applies the policies itself. But it may see a failed pod in a sync that was queued
-before the event of the failure. Then the job ends as Failed without its policies (seen with
-1.15.1). The effect of these policies is derived from the records of the pods.
+before the event of the failure. Then the job ends as Failed, and its policies are not applied (seen
+with 1.15.1). The effect of these policies is derived from the records of the pods.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from controller.volcano.policies import REASONS, RESTARTS, Rule, carried_out_her
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policies:
-    """The effective policies of a job; ``most`` is how often it may be restarted."""
+    """The effective policies of a job; ``most`` is the maximum number of restarts."""
 
     tasks: tuple[EffectiveTask, ...]
     of_task: Mapping[str, Sequence[Rule]]
@@ -43,11 +43,11 @@ class Policies:
         return any(rule.action in RESTARTS for rule in rules)
 
     def is_ours(self, rule: Rule) -> bool:
-        """Say whether this controller carries it out."""
+        """Return whether this controller carries it out."""
         return any(rule is one for one in self.ours)
 
     def restarting_any_failure(self, task: str) -> Rule | None:
-        """Return the policy that restarts something however a pod of *task* fails; None without."""
+        """Return the policy that restarts something after any failure in *task*, if any."""
         for rule in (*self.of_task.get(task, ()), *self.of_job):
             of_code = rule.exit_code is not None
             if (of_code or rule.fits("PodFailed", None)) and rule.action not in RESTARTS:
@@ -103,14 +103,14 @@ class Triggered:
 
 
 UNKNOWN_TRIGGER: Final = Triggered(rule=Rule(action="RestartJob"), event="", at=0.0, why="")
-"""The trigger of a retried attempt of which no record says what it was."""
+"""The trigger of a retried attempt without a record of the trigger."""
 
 
 def triggered(policies: Policies, runs: Iterable[PodRecord]) -> Triggered | None:
-    """Return the policy that decides what follows a failed attempt; None without one.
+    """Return the policy that applies to a failed attempt; None without one.
 
-    As in Volcano, an event without a policy does nothing, and the next event decides. A policy with
-    a timeout gives way to one that is due before.
+    As in Volcano, an event without a policy does nothing, and the next event decides. A policy that
+    is due earlier precedes a policy with a timeout.
 
     Args:
         policies: The job's policies.
@@ -137,7 +137,7 @@ def last_of_replicas(runs: Iterable[PodRecord]) -> list[PodRecord]:
 
 
 def unknown_failure(policies: Policies, runs: Iterable[PodRecord]) -> Triggered | None:
-    """Return the policy that applies to a failure of which no record is left; None if unknown.
+    """Return the policy that applies to a failure without a record; None if unknown.
 
     Pods can be gone before anybody has observed how they ended, for example while no controller
     leads. The policy is known if each task that may have failed is restarted after any failure.
@@ -155,17 +155,17 @@ def unknown_failure(policies: Policies, runs: Iterable[PodRecord]) -> Triggered 
 
 
 def has_failed(run: PodRecord) -> bool:
-    """Say whether the pod has failed, and was not only evicted."""
+    """Return whether the pod has failed, and was not only evicted."""
     return run.phase == "Failed" or bool(run.ended_at is not None and run.exit_code)
 
 
 def _events(
     policies: Policies, runs: Sequence[PodRecord]
 ) -> Iterator[tuple[float, str, PodRecord | None, str]]:
-    """Yield the events in order: when, which, of which pod, in which task.
+    """Yield the events in order: time, event, pod, task.
 
-    Kubernetes' times are whole seconds. Of pods that failed in the same second, one killed by a
-    signal comes last, since that may be a consequence.
+    Kubernetes' times are whole seconds. Of pods that failed in the same second, a pod that a signal
+    killed comes last, since the signal may be a consequence.
     """
     found: list[tuple[float, bool, int, str, PodRecord | None, str]] = []
     for run in runs:
@@ -194,7 +194,7 @@ def used_retries(counted: int, runs: Iterable[PodRecord], followed: Triggered | 
     Args:
         counted: How often Volcano restarted the job (``status.retryCount``).
         runs: The records of its pods. Evictions do not use up retries.
-        followed: The policy that another attempt carries out, if one does. It uses one retry more,
+        followed: The policy that another attempt carries out, if any. It uses one more retry,
             whatever triggered it.
     """
     about = followed.pod_uid if followed is not None else None
@@ -226,7 +226,7 @@ class ExplainedPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainedRetry:
-    """How often a job is restarted, and by which policies; the first that applies decides."""
+    """The maximum number of restarts of a job, and its policies; the first that applies decides."""
 
     max_retry: int
     policies: tuple[ExplainedPolicy, ...]

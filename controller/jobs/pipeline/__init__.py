@@ -1,8 +1,8 @@
 """Plugins: their interface, the order of their hooks, and the border around each call.
 
-- ``plugin``, ``builder``: what a plugin implements, and what it changes, which is checked.
-- ``plugin_models``, ``plugin_metrics``: what it declares, and what it counts.
-- ``plugin_loading``: finds the plugins and orders them; ``plugin_checks``: checks their classes.
+- ``plugin``: the interface of plugins. ``builder``: the plan that plugins change, and its checks.
+- ``plugin_models``, ``plugin_metrics``: a plugin's own settings, job fields, kinds and metrics.
+- ``plugin_loading``: finds and orders the plugins; ``plugin_checks``: checks their classes.
 - ``pipeline``: runs the hooks in order and records which ran.
 - ``border``: deadlines for hooks, and checks of what they return.
 

@@ -5,7 +5,7 @@ Anybody can write a plugin. So an exception, a wrong result or a timeout of a ho
 Built-in hooks end when they are cancelled, and are awaited in place. A hook that ignores its
 cancellation is abandoned and counted: until it ends, no hook of that plugin is called for that job.
 A hook that blocks the event loop cannot be ended from within the process;
-``controller.leader.watchdog`` finds out here which hook it is.
+``controller.leader.watchdog`` reads the name of that hook here.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from shared.text import without_secrets
 GRACE_SECONDS: Final = 1.0
 """How long a cancelled hook may take to end."""
 MOST_STUCK: Final = 200
-"""Calls of one plugin that do not end; beyond that, the plugin is not called."""
+"""The maximum number of abandoned calls of one plugin; beyond it, the plugin is not called."""
 LONGEST_TEXT: Final = 500
 SWITCHED_OFF: Final = "it is switched off for this job: it blocked the controller"
 
@@ -43,8 +43,8 @@ log = logging.getLogger(__name__)
 class PluginFailed(FumaroleError):
     """A hook failed: its effect is unknown.
 
-    ``why`` is the cause, without data of the job; ``slow`` says that it timed out; ``for_good``,
-    that it is not called for this job any more.
+    ``why`` is the cause, without data of the job. ``slow``: the hook timed out. ``for_good``: the
+    hook is not called for this job any more.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Call:
 
 
 class _Escaped(Exception):
-    """A hook raised what would end the process."""
+    """A hook raised an exception that would end the process."""
 
 
 class PluginBorder:
@@ -111,7 +111,7 @@ class PluginBorder:
 
     @property
     def stuck(self) -> Counter[str]:
-        """How many abandoned calls of each plugin have not ended."""
+        """The number of abandoned calls of each plugin that have not ended."""
         return Counter(call.plugin for call in self._stuck.values())
 
     async def call(
@@ -123,10 +123,10 @@ class PluginBorder:
         secrets: Collection[str] = (),
         in_place: bool = False,
     ) -> T:
-        """Return what *read* makes of the hook's result.
+        """Return the hook's result as *read* has checked it.
 
         Args:
-            call: Which hook this is.
+            call: The hook and its job.
             work: Calls it.
             read: Checks the result; raises :class:`BadResult` if it is invalid.
             secrets: Values that must not be logged.
@@ -150,7 +150,7 @@ class PluginBorder:
         except PluginFailed:
             result = "switched_off"
             raise
-        except Exception as error:  # the border: whatever somebody else's code raises
+        except Exception as error:  # the border: third-party code may raise anything
             result = "raised"
             raised = error.__cause__ if isinstance(error, _Escaped) else error
             why = f"raised {type(raised).__name__}"[:LONGEST_TEXT]
@@ -186,7 +186,7 @@ class PluginBorder:
             raise _Escaped from asyncio.CancelledError()
         error = task.exception()
         if isinstance(error, TimeoutError):
-            # A timeout of something that the hook awaited: the hook itself was in time.
+            # A timeout inside the hook: the hook itself was in time.
             raise _Escaped from error
         if isinstance(error, PluginFailed | BadResult):
             raise _Escaped from error
@@ -231,7 +231,7 @@ class PluginBorder:
         self._running.pop(task, None)
         self._stuck.pop(task, None)
         if not task.cancelled():
-            task.exception()  # retrieve it: nobody else may
+            task.exception()  # retrieved here: no other task may retrieve it
 
     def _failed(
         self, call: Call, why: str, error: BaseException | None, secrets: Collection[str]

@@ -1,4 +1,4 @@
-"""Collects and checks what plugins plan for a job: VolcanoJob, companions, helpers. No I/O."""
+"""Collects and checks the plugins' plan for a job: VolcanoJob, companions, helpers. No I/O."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Companion:
 class SharedObject:
     """An object that many jobs share: created if it is missing, and never deleted with a job.
 
-    It has the instance's label. An existing object of anybody else is never touched.
+    The object has the instance's label. An existing foreign object is never changed.
 
     Args:
         kind: The kind.
@@ -55,8 +55,8 @@ class SharedObject:
         namespace: The namespace; None for cluster-scoped kinds.
         manifest: Everything but name, labels and annotations.
         labels: Labels beside the instance's.
-        annotations: Its identity: an existing object with others is somebody else's.
-        kept: It is only created, and never updated: operators may change it.
+        annotations: Its identity: an existing object with other annotations is foreign.
+        kept: Whether the object is only created and never updated: operators may change it.
     """
 
     kind: str
@@ -72,8 +72,8 @@ class SharedObject:
 class NestedMounts:
     """Mounts within a job's output folder, which is the folder ``folder`` of a claim.
 
-    ``names`` are in the order in which the job's pods number them, from 1. ``cleaner`` deletes what
-    its further arguments name: its deadline (unix seconds), and the names.
+    ``names`` are in the order in which the job's pods number them, from 1. ``cleaner`` deletes the
+    mount points. Its further arguments are a deadline (unix seconds) and their names.
     """
 
     claim: str
@@ -115,9 +115,9 @@ class JobBuilder:
         self.problems: list[Problem] = []
         self.waiting: list[str] = []
         self.places: dict[str, HeldPlace] = {}
-        """Where the owner's files are that the job names, by what of the job names them."""
+        """The places of the owner's files, by the field of the job that names them."""
         self.nested_mounts: NestedMounts | None = None
-        """What is mounted within the output folder, where that is to be cleaned."""
+        """The mounts within the output folder, if the folder is to be cleaned."""
 
     def refuse(self, path: str, message: str) -> None:
         """Add a problem at *path*: the job cannot run. The number of problems is bounded."""
@@ -125,14 +125,14 @@ class JobBuilder:
             self.problems.append(Problem(path, message))
 
     def wait_for(self, what: str) -> None:
-        """Delay the VolcanoJob: it needs *what*, which does not exist yet."""
+        """Delay the VolcanoJob until *what*, a prerequisite, exists."""
         self.waiting.append(what)
 
     def add_companion(self, companion: Companion) -> None:
         """Apply *companion* with the job.
 
         Raises:
-            ValueError: If there is one of that kind and name already: two plugins disagree.
+            ValueError: If a companion of that kind and name exists: two plugins disagree.
         """
         if any((c.kind, c.name) == (companion.kind, companion.name) for c in self.companions):
             raise ValueError(f"two plugins make the {companion.kind} {companion.name}")
@@ -142,7 +142,7 @@ class JobBuilder:
         """Return the task *name*, which the task plugin has added.
 
         Raises:
-            LookupError: If it has not: the caller runs too early.
+            LookupError: If the task is missing: the caller runs too early.
         """
         for task in self.volcano_job.tasks:
             if task.name == name:
@@ -211,7 +211,7 @@ def make_helper(
     )
 
 
-# What plugins left in the builder
+# Checks of the builder after a plugin
 
 
 MOST_OBJECTS: Final = 1000
@@ -228,10 +228,10 @@ _NAME: Final = re.compile(r"(?!\.{1,2}\Z)[!-$&-.0-~]{1,253}", re.ASCII)
 
 
 def check_builder(builder: JobBuilder) -> None:
-    """Check that the next plugin can continue with *builder*.
+    """Check that the next plugin can use *builder*.
 
     Raises:
-        BadResult: If it cannot, or if there is too much in it.
+        BadResult: If it cannot, or if the builder holds too much.
     """
     if not isinstance(builder.volcano_job, VolcanoJob):
         raise BadResult("replaced the VolcanoJob by something else")
@@ -261,7 +261,7 @@ def check_builder(builder: JobBuilder) -> None:
 
 
 def _check_object(made: Companion | SharedObject) -> str:
-    """Check what every created object must have; return its name for messages.
+    """Check the required fields of a created object; return its name for messages.
 
     The API server demands this form of the name of every kind (Kubernetes, "Object Names and IDs",
     "Path Segment Names").

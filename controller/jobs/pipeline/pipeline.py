@@ -68,7 +68,7 @@ from controller.volcano.preflight import (
 FIRST_PAUSE_SECONDS: Final = 1.0
 LONGEST_PAUSE_SECONDS: Final = 60.0
 RECORD_SECONDS: Final = 0.1
-"""For how long the hooks run that are recorded together."""
+"""Hooks that run within this time are recorded together."""
 
 _OURS: Final = "controller.plugins."
 _HOOK_NAMES: Final[Mapping[Hook, HookName]] = MappingProxyType(
@@ -84,9 +84,9 @@ class Plan:
     """The plan that the plugins make for a job.
 
     - ``shared``: objects that must exist before it.
-    - ``waiting``: what its VolcanoJob waits for.
-    - ``places``: where the owner's files are that it names, by their paths in the job.
-    - ``nested_mounts``: what is mounted within its output folder, if that is to be cleaned.
+    - ``waiting``: the prerequisites that its VolcanoJob waits for.
+    - ``places``: the places of the owner's files, by their paths in the job.
+    - ``nested_mounts``: the mounts within its output folder, if the folder is to be cleaned.
     """
 
     job: Job
@@ -106,7 +106,7 @@ class Pipeline:
     Args:
         plugins: The plugins, in the order in which their hooks run.
         instance: The label of everything that is created.
-        namespace: Where jobs run that no plugin places elsewhere.
+        namespace: The namespace of jobs that no plugin places elsewhere.
         border: Calls the hooks.
     """
 
@@ -135,18 +135,18 @@ class Pipeline:
         )
 
     def learn(self, capabilities: Capabilities) -> None:
-        """Reject from now on what the cluster's Volcano cannot do."""
+        """Reject jobs from now on that the cluster's Volcano does not support."""
         self.capabilities = capabilities
 
     async def learn_from(self, transaction: Transaction) -> None:
-        """Take the capabilities from the store, so that all replicas reject alike."""
+        """Read the capabilities from the store, so that all replicas reject the same jobs."""
         other = await find_capabilities(transaction, unless=self.capabilities.digest)
         if other is not None:
             self.capabilities = other
 
     @property
     def offered_fields(self) -> frozenset[str]:
-        """What of a job is carried out: fields, ``parameters.<type>`` and ``plugins.<name>``.
+        """The supported parts of a job: fields, ``parameters.<type>`` and ``plugins.<name>``.
 
         ``Job.asks_for`` uses the same words.
         """
@@ -188,7 +188,7 @@ class Pipeline:
         submitted: bool = False,
         sids: Mapping[str, str] | None = None,
     ) -> Plan:
-        """Return what is to be created for *job*; nothing is created yet.
+        """Return the plan of the objects for *job*; nothing is created yet.
 
         Args:
             job: The job.
@@ -205,7 +205,7 @@ class Pipeline:
             PluginFailed: If a plugin failed otherwise.
         """
         empty = self._empty(job, attempt, created_at)
-        # Before the plugins process, for instance, a hundred thousand files in vain.
+        # Checked before the plugins, which might process a hundred thousand files in vain.
         if too_large := list(annotation_findings("metadata.annotations", empty.annotations)):
             raise JobRejected(problems_with(job, too_large))
         builder = JobBuilder(job, empty, accepted_in=accepted_in, submitted=submitted, sids=sids)
@@ -241,7 +241,7 @@ class Pipeline:
             name=volcano_job_name(job.id),
             namespace=self._namespace,
             labels=labels_of(self._instance, job.id),
-            # From these the job can be adopted if the store is lost.
+            # The job can be adopted from these if the store is lost.
             annotations={
                 SPEC_ANNOTATION: json.dumps(public_spec(job), separators=(",", ":")),
                 ATTEMPT_ANNOTATION: str(attempt),
@@ -278,10 +278,9 @@ class Pipeline:
     ) -> None:
         """Run the hook of every plugin that is not in *done*, and record the results.
 
-        Plugins without that hook are not recorded. A failing plugin does not keep those after it
-        from running. A plugin in *failed* is tried again once its pause is over, and never after it
-        was given up. Hooks that run within a moment are recorded together; if the record is lost,
-        they run again.
+        Plugins without that hook are not recorded. Plugins after a failing plugin run all the same.
+        A plugin in *failed* is tried again once its pause is over, and never after it was given up.
+        Hooks that run within a moment are recorded together; if the record is lost, they run again.
 
         Raises:
             LeadershipLost, StoreUnavailable: If it cannot be recorded.
@@ -306,8 +305,8 @@ class Pipeline:
             except PluginFailed as failure:
                 await record()
                 if _is_ours(plugin) and isinstance(failure.__cause__, StoreUnavailable):
-                    # Its ledger entries must not be given up: it waits for the store, as the leader
-                    # does.
+                    # Its ledger entries must not be given up: the hook waits for the store, as the
+                    # leader does.
                     raise failure.__cause__ from None
                 await recorder.fail(seen, failure, hook=hook, before=before)
             else:
@@ -317,7 +316,7 @@ class Pipeline:
         await record()
 
     async def monitor(self, name: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
-        """Have the plugin *name* monitor the jobs that are due; return when each is due again.
+        """Call the monitoring hook of the plugin *name*; return when each job is due again.
 
         Raises:
             PluginFailed: If it fails.
@@ -347,7 +346,7 @@ class Pipeline:
         completed: dict[int, Companion],
         secrets: Collection[str],
     ) -> list[Problem]:
-        # Built-in plugins are tested for what third-party plugins are checked for.
+        # Tests of the built-in plugins replace the checks of third-party plugins.
         checked = not _is_ours(plugin)
         before = {id(one) for one in builder.companions}
         tasks = tasks_of_job(builder) if checked else set()
@@ -357,8 +356,7 @@ class Pipeline:
             builder.job = given
             try:
                 if builder.accepted_in is None and plugin.job_fields_model is not None:
-                    # A job that was accepted stays accepted, whatever the plugin would accept
-                    # today.
+                    # An accepted job stays accepted, even if the plugin would reject it now.
                     plugin.own_fields(given, plugin.job_fields_model)
                 await plugin.on_create(given, builder)
             except JobRejected as rejected:
@@ -406,7 +404,7 @@ class Pipeline:
 class RanHook:
     """A hook that a plugin has completed.
 
-    ``due`` is when the plugin wants to see the job; ``before`` is its last failure.
+    ``due`` is the time of the next monitoring; ``before`` is the plugin's last failure.
     """
 
     plugin: str
@@ -462,11 +460,11 @@ class HookRecorder:
         self._tries = tries
 
     def is_due(self, failure: HookFailure) -> bool:
-        """Say whether it is time to try the hook again."""
+        """Return whether it is time to try the hook again."""
         return failure.next_at is not None and self._clock() >= failure.next_at
 
     async def record(self, seen: JobFromServer, *, hook: Hook, ran: Sequence[RanHook]) -> None:
-        """Record that these plugins' hooks are done, and when they want to see the job."""
+        """Record that these plugins' hooks are done, and the times of their next monitoring."""
         async with self._store.lead(self._term) as transaction:
             plugins = [one.plugin for one in ran]
             await record_hooks(
@@ -515,5 +513,5 @@ class HookRecorder:
 
 
 def _has(plugin: JobPlugin, name: HookName) -> bool:
-    """Say whether *plugin* overrides that hook."""
+    """Return whether *plugin* overrides that hook."""
     return getattr(getattr(plugin, name), "__func__", None) is not getattr(JobPlugin, name)

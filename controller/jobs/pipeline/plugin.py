@@ -3,7 +3,7 @@
 A third-party plugin subclasses :class:`JobPlugin` and registers in the entry-point group
 ``fumarole.plugins``; it imports everything from :mod:`controller.plugin_api`. Hooks run in the
 order of the pipeline, also at clean-up. A hook may run more than once for the same job and attempt:
-what ran is recorded, but the process can stop in between. So hooks must be idempotent.
+completed hooks are recorded, but the process can stop in between. So hooks must be idempotent.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class SessionControl(Protocol):
-    """What plugins may do with a job's sessions."""
+    """The operations of plugins on a job's sessions."""
 
     async def routes_may_have_changed(self, job_id: str) -> None:
         """Compare the routes of the job's sessions with the published ones, soon."""
@@ -43,7 +43,7 @@ class SessionControl(Protocol):
 
 
 class JobControl(Protocol):
-    """What plugins may do with a job itself."""
+    """The operations of plugins on a job itself."""
 
     async def end_if_over(self, job_ids: Collection[str]) -> Mapping[str, float | None]:
         """End the jobs whose time is over; return when each will be over, None for never."""
@@ -53,11 +53,11 @@ class UsageLedger(Protocol):
     """The usage ledger."""
 
     async def write_up(self, job_id: str) -> float | None:
-        """Enter what is due for the job; return when more will be due, None for never."""
+        """Enter the due usage of the job; return when more will be due, None for never."""
 
 
 class LinkControl(Protocol):
-    """What plugins may do with a job's public links."""
+    """The operations of plugins on a job's public links."""
 
     async def expose(self, job: Job) -> None:
         """Make the job's public links lead to it; idempotent."""
@@ -67,7 +67,7 @@ class LinkControl(Protocol):
 
 
 class PeerBook(Protocol):
-    """What plugins may know of jobs that name each other."""
+    """The queries of plugins about jobs that name each other."""
 
     async def find(self, job_ids: Collection[str]) -> Mapping[str, Peer]:
         """Return those of the jobs that exist, by id."""
@@ -81,7 +81,7 @@ class PeerBook(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginContext:
-    """What a plugin is created with."""
+    """The argument of a plugin's constructor: the services that the plugin may use."""
 
     instance: str
     jobs: JobDefaults
@@ -116,10 +116,11 @@ class JobPlugin:
     """The base class of plugins: every hook does nothing.
 
     - ``name``: the plugin's name everywhere: module, setting, metric label, log field.
-    - ``fields``: the fields of a job that it carries out. A field that no plugin claims is refused.
+    - ``fields``: the fields of a job that the plugin implements. A field that no plugin implements
+      is refused.
     - ``api_version``: the version of ``controller.plugin_api`` that a third-party plugin is for.
     - ``after``, ``before``: the plugins that it runs after and before; ``"*"`` stands for all
-      others that do not say otherwise.
+      others without a constraint against it.
     - ``settings_model``, ``job_fields_model``: its own settings, and its own fields of a job.
     - ``companion_kinds``: further kinds of companions that it creates.
     """
@@ -150,8 +151,8 @@ class JobPlugin:
         """Return the job's fields for this plugin, with defaults for those not set.
 
         Raises:
-            JobRejected: If they are invalid. That happens only to a job that was accepted when the
-                plugin had another model, or was not there.
+            JobRejected: If they are invalid. Only a job that was accepted with another model of the
+                plugin, or without the plugin, can have invalid fields.
             TypeError: If *model* is not its ``job_fields_model``.
         """
         if model is not self.job_fields_model:
@@ -163,8 +164,8 @@ class JobPlugin:
     async def on_create(self, job: Job, builder: JobBuilder) -> None:
         """Change what *builder* plans for *job*.
 
-        The hook is called to check whether the job can be accepted, and again when it is submitted:
-        it must change nothing but the builder. It reports problems of the job by
+        The hook is called to check whether the job can be accepted, and again when the job is
+        submitted. It must change only the builder. It reports problems of the job by
         :meth:`JobBuilder.refuse`, or raises ``JobRejected``. The problems of all plugins are
         returned together.
         """
@@ -174,7 +175,7 @@ class JobPlugin:
         return None
 
     async def on_job_complete(self, job_id: str, job_from_server: JobFromServer) -> None:
-        """Act once the job has ended, in whichever way; it may never have run."""
+        """Act once the job has ended, with any outcome; the job may never have run."""
 
     async def on_job_monitoring(
         self, job_batch: Sequence[JobFromServer]
@@ -187,4 +188,4 @@ class JobPlugin:
         return {one.job.id: None for one in job_batch}
 
     async def on_cleanup(self, job_id: str) -> None:
-        """Undo what was done for the job outside of what its VolcanoJob owns."""
+        """Undo the plugin's effects for the job, except objects that its VolcanoJob owns."""

@@ -50,7 +50,7 @@ def problems_of_plugin(plugin: type[JobPlugin]) -> list[str]:
     found += _model_problems(plugin)
     found += kind_problems(plugin.companion_kinds)
     if plugin.api_version is not None:
-        # Plugins from before there was a version were accepted with all of this.
+        # Plugins without an api_version are older than these checks.
         found += _name_problems(plugin.name)
         found += _misspelt_hooks(plugin)
         found += _field_problems(plugin)

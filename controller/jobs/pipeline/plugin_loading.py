@@ -3,8 +3,8 @@
 All problems are found here, when the process starts or its settings are checked. Only chosen
 plugins are imported: an installed package that no setting names runs no code.
 
-Plugins name those that they run ``after`` and ``before``. Otherwise the order is the given one, so
-that an additional plugin moves none of the others needlessly.
+Plugins name the plugins that they run ``after`` and ``before``. Otherwise the given order stays, so
+that an additional plugin does not reorder the others.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from controller.settings import PluginChoice
 from shared.errors import FumaroleError
 
 EVERY_OTHER: Final = "*"
-"""Stands for all other plugins that do not say otherwise."""
+"""Stands for all other plugins without a constraint of their own."""
 
 
 class PluginsRefused(FumaroleError, ValueError):
@@ -49,7 +49,7 @@ class _Placed(Protocol):
 
 P = TypeVar("P", bound=_Placed)
 _Rules = dict[str, dict[str, str]]
-"""For each plugin those that run before it, and which of the two says so."""
+"""For each plugin the plugins that run before it, and the one of the two with the constraint."""
 
 
 def order_plugins(
@@ -112,7 +112,7 @@ def _rules_of(plugins: Sequence[_Placed]) -> _Rules:
 
 
 def _add_weak(plugins: Mapping[str, _Placed], rules: _Rules) -> bool:
-    """Add what ``*`` says, for each pair of plugins about which nothing else is said."""
+    """Add the constraints of ``*`` for each pair of plugins without another constraint."""
     weak = False
     for name, plugin in plugins.items():
         others = [other for other in plugins if other != name]
@@ -172,7 +172,7 @@ def _circle(path: Sequence[str], rules: _Rules) -> str:
 ENTRY_POINTS: Final = "fumarole.plugins"
 
 INDISPENSABLE: Final = "task"
-"""It creates the pods: without it every job would be refused."""
+"""The task plugin creates the pods: without it every job would be refused."""
 
 LISTED_ONCE: Final = frozenset(
     {
@@ -249,12 +249,12 @@ def _installed() -> dict[str, list[EntryPoint]]:
 def make_loaded(
     loaded: LoadedPlugins, context: PluginContext, registry: CollectorRegistry | None = None
 ) -> list[JobPlugin]:
-    """Return the plugins, created with what they may use.
+    """Create and return the plugins.
 
     Args:
         loaded: The plugins.
-        context: What all of them may use.
-        registry: Where their metrics are collected; None: nowhere.
+        context: The services that all of them may use.
+        registry: The registry of their metrics; None: no metrics.
 
     Raises:
         PluginsRefused: If one cannot be created.
@@ -347,7 +347,7 @@ def _loaded(name: str, points: Sequence[EntryPoint]) -> type[JobPlugin]:
     which = f"the plugin {name} of {sources[0]}"
     try:
         found = points[0].load()
-    except (Exception, SystemExit) as error:  # whatever importing it raises
+    except (Exception, SystemExit) as error:  # an import may raise anything
         raise PluginsRefused([f"{which} cannot be loaded: {described(error)}"]) from error
     if not (isinstance(found, type) and issubclass(found, JobPlugin)):
         raise PluginsRefused([f"{which} is no JobPlugin"])
@@ -362,7 +362,7 @@ def _loaded(name: str, points: Sequence[EntryPoint]) -> type[JobPlugin]:
 def _made(plugin: type[JobPlugin], context: PluginContext) -> JobPlugin:
     try:
         return plugin(context)
-    except (Exception, SystemExit) as error:  # whatever somebody else's code raises
+    except (Exception, SystemExit) as error:  # third-party code may raise anything
         text = f"the plugin {plugin.name} cannot be made: {described(error)}"
         raise PluginsRefused([text]) from error
 

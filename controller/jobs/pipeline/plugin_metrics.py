@@ -1,4 +1,4 @@
-"""Metrics of plugins: those of their hooks, and their own ones.
+"""Metrics of plugins: of their hooks, and their own.
 
 Own metrics are named after the plugin, and their label values are declared.
 
@@ -107,7 +107,7 @@ class PluginMetrics:
 
         Args:
             name: Its name within the plugin.
-            text: What it counts.
+            text: The description of the counted events.
             labels: The values of each label, beside ``other``.
 
         Raises:
@@ -135,7 +135,7 @@ class PluginMetrics:
 
         Args:
             name: Its name within the plugin.
-            text: What it measures.
+            text: The description of the measured value.
             labels: The values of each label, beside ``other``.
             buckets: The upper bounds of its buckets; by default those for seconds.
         """
@@ -194,7 +194,7 @@ class HookCounts:
         self._seconds.labels(plugin).observe(seconds)
 
     def watch(self, plugins: Sequence[str], stuck: Callable[[], Mapping[str, int]]) -> None:
-        """Register the gauge of calls that do not end, which *stuck* returns by plugin."""
+        """Register the gauge of abandoned calls, which *stuck* returns by plugin."""
         gauge = Gauge(
             "fumarole_controller_hooks_stuck",
             "Hook calls that exceeded their deadline and still run",

@@ -2,9 +2,9 @@
 
 Settings are checked when the process starts, fields when a job is accepted.
 
-Every plugin may create four kinds of companions; others it declares. The store identifies a
-declared kind by its API and plural (``policy/v1/poddisruptionbudgets``), so that its objects can be
-deleted after the plugin is gone.
+Every plugin may create four kinds of companions. A plugin declares further kinds. The store
+identifies a declared kind by its API and plural (``policy/v1/poddisruptionbudgets``), so that its
+objects can be deleted after the plugin is gone.
 """
 
 from __future__ import annotations
@@ -231,10 +231,10 @@ def _kind_problem(one: CompanionKind) -> str | None:
 def complete_companions(
     made: Sequence[Companion], kinds: Sequence[CompanionKind]
 ) -> dict[int, Companion]:
-    """Return those of *made* that are of declared *kinds* in their stored form, by identity.
+    """Return the objects of *made* with declared *kinds* in their stored form, by identity.
 
     Raises:
-        BadResult: If one is neither of these nor of the kinds that every plugin may create.
+        BadResult: If an object has another kind that not every plugin may create.
     """
     declared = {one.kind: one for one in kinds}
     completed = {}

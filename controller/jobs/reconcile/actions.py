@@ -70,8 +70,8 @@ class Actions:
         priorities: The values of PriorityClasses.
         recorder: Records which hooks have run.
         calls: Runs plugin hooks in tasks of their own.
-        looked_until: When the leader before this one last observed the cluster. Nobody observed
-            what happened between then and this leader's first observation.
+        looked_until: The time of the previous leader's last observation of the cluster. Between
+            then and this leader's first observation, the cluster was not observed.
     """
 
     def __init__(
@@ -119,7 +119,7 @@ class Actions:
                 await self._submitting.apply_companions(seen)
             case steps.RestoreCompanions():
                 await self._submitting.apply_companions(seen)
-                # The watch shows them; the requeue is for a watch that does not.
+                # The watch shows the pods; the requeue is for an interrupted watch.
                 raise RequeueAfter(LOOK_AGAIN_SECONDS)
             case steps.UpdateStatus():
                 return seen.after(await self._update_status(step, seen))
@@ -187,7 +187,7 @@ class Actions:
         cause = {"cause": cause_of_refusal(text)} if row.reason == "forbidden" else None
         values: dict[str, Any] = {"reason": row.reason or "refused", "details": cause}
         if record.state == State.CANCELING:
-            values = {"details": record.details}  # they say who requested the end, and why
+            values = {"details": record.details}  # these say which user requested the end, and why
         elif isinstance(step, steps.AbortVolcanoJob):
             values = {"reason": SUSPENDING["reason"], "details": None}
         return await self._records.update_if_changed(record, message=text, **values)
@@ -221,7 +221,7 @@ class Actions:
         return replace(seen, runs={**seen.runs, **{run.pod_uid: run for run in runs}})
 
     async def _set_timers(self, record: JobRecord, timers: Sequence[Timer]) -> None:
-        """Make these the timers of the job; one that runs already keeps its due time."""
+        """Replace the timers of the job; a timer that runs already keeps its due time."""
         async with self._records.lead() as transaction:
             if await self._records.lock_if_unchanged(transaction, record) is not None:
                 await replace_timers(transaction, record.id, timers=timers)
@@ -240,10 +240,10 @@ class Actions:
         raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
     async def _are_as_recorded(self, seen: ObservedState) -> bool:
-        """Say whether the API server shows the VolcanoJob's pods as they are recorded.
+        """Return whether the API server shows the VolcanoJob's pods as they are recorded.
 
-        Pods and VolcanoJobs have separate watches, so events of pods may arrive much later. Where
-        the cache still shows a pod that is gone, the event with its last state is outstanding.
+        Pods and VolcanoJobs have separate watches, so events of pods may arrive much later. If the
+        cache still shows a pod that is gone, the event with its last state is outstanding.
         """
         record = seen.record
         known = {pod.uid for pod in seen.pods if pod.owner_uid == record.uid}
@@ -300,7 +300,7 @@ class Actions:
 
     async def _run_hooks(self, step: steps.RunHooks, seen: ObservedState) -> None:
         record = seen.record
-        # Accounting charges what the last hook sees of the pods.
+        # Accounting charges by the pods that the last hook sees.
         if step.hook == "cleanup" and not await self._knows_pods(seen):
             raise RequeueAfter(1.0)
         state, view = seen.hooks.get(step.hook, HookState()), self.view_of(seen)
@@ -315,11 +315,11 @@ class Actions:
             await self._calls.result(record.id, "hooks", (record.attempt, step.hook), run)
 
     async def _knows_pods(self, seen: ObservedState) -> bool:
-        """Say whether the pods' records are final.
+        """Return whether the pods' records are final.
 
-        The events of pods that are gone may still be on their way in a watch that lags. They are
-        awaited for a while if the watch is interrupted, or if the job ran and no record shows that
-        a program of it started.
+        A lagging watch may still deliver events of pods that are gone. The step waits for them for
+        a while if the watch is interrupted, or if the job ran and no record shows the start of its
+        program.
         """
         if not await self._are_as_recorded(seen):
             return False

@@ -1,9 +1,9 @@
 """Adopts VolcanoJobs of this instance that the store does not know.
 
-The store can be lost, empty, an old backup, or another one altogether. So a VolcanoJob that it does
-not know is deleted only if it holds a tombstone for it. Any other VolcanoJob is adopted from its
-annotations and reported. If the store is not the one that this cluster was used with, nothing is
-submitted or deleted until all VolcanoJobs are adopted.
+The store can be lost, empty, an old backup, or another store. So an unknown VolcanoJob is deleted
+only if the store holds a tombstone for it. Any other unknown VolcanoJob is adopted from its
+annotations and reported. If this cluster was used with another store, nothing is submitted or
+deleted until all VolcanoJobs are adopted.
 """
 
 from __future__ import annotations
@@ -98,9 +98,10 @@ class Adoption:
         self.settled = asyncio.Event()
 
     async def settle(self) -> None:
-        """Return once the store is known to belong to this cluster, or all VolcanoJobs are adopted.
+        """Return once the store is shown to belong to this cluster, or all VolcanoJobs are adopted.
 
-        It retries until then: an operator may have to deal with VolcanoJobs that cannot be adopted.
+        The call retries until then: an operator may have to remove VolcanoJobs that cannot be
+        adopted.
         """
         while True:
             try:
@@ -137,7 +138,7 @@ class Adoption:
         seen = list(self._informer.jobs)
         async with self._store.read() as transaction:
             known = await known_jobs(transaction, [job.job_id for job in seen])
-        # Tools after all jobs: a tool whose job is unknown ends.
+        # Tools come after all jobs: a tool whose job is unknown ends.
         for job in sorted(seen, key=lambda one: is_tool(one.job_id)):
             if job.job_id not in known:
                 try:
@@ -147,7 +148,7 @@ class Adoption:
         return tuple(problems)
 
     async def look_at(self, job_id: str) -> None:
-        """Adopt or delete the VolcanoJobs that claim to be this job, which the store lacks.
+        """Adopt or delete the VolcanoJobs of this job, which the store does not know.
 
         Raises:
             KubeError, StoreUnavailable: To be tried again.
@@ -173,7 +174,7 @@ class Adoption:
                 )
 
     async def _look_at_job_of(self, tool: RunOf) -> None:
-        """Adopt the tool's job first, if that is unknown as well."""
+        """Adopt the tool's job first, if the store does not know that job either."""
         async with self._store.read() as transaction:
             known = await known_jobs(transaction, [tool.job])
         if not known:
@@ -207,7 +208,7 @@ class Adoption:
             )
             await record_connections(transaction, job.id, asked_ports(job))
             if not lacks_secrets(record.spec, {}):
-                # No VolcanoJob owns this Service. The intent has it looked for, and deleted once
+                # No VolcanoJob owns this Service. The recorded intent leads to its deletion once
                 # the job is over.
                 lasting = ("Service", record.namespace, peer_service_name(job.id))
                 await intend_companions(transaction, job.id, [lasting])
@@ -238,7 +239,7 @@ class StoreIdentity:
         """Write *identity*, if the ConfigMap still holds *instead_of*.
 
         Raises:
-            KubeError: If it cannot be written; Conflict if another identity was.
+            KubeError: If it cannot be written; Conflict if the ConfigMap holds another identity.
         """
         try:
             if instead_of is None:
@@ -264,7 +265,7 @@ class StoreIdentity:
 
 
 def _read_annotations(seen: ObservedJob) -> tuple[Job, Mapping[str, Any]]:
-    """Return the job, and the accepted spec as it is to be stored.
+    """Return the job, and the accepted spec for the store.
 
     The spec of a newer version is stored as that version wrote it; the job is parked then.
     """
@@ -286,7 +287,7 @@ def _read_annotations(seen: ObservedJob) -> tuple[Job, Mapping[str, Any]]:
 
 
 def _read_tool(seen: ObservedJob) -> RunOf | None:
-    """Return which job's tool the VolcanoJob runs; None if it runs none, or does not say it."""
+    """Return the job and tool of the VolcanoJob's run; None if it runs no known tool."""
     if not is_tool(seen.job_id):
         return None
     try:
@@ -299,8 +300,7 @@ def _of_another_version(spec: Mapping[str, Any], rejected: JobRejected) -> Job:
     owner = spec.get("owner")
     job_id, user = spec.get("id"), owner.get("user") if isinstance(owner, Mapping) else None
     project = owner.get("project") if isinstance(owner, Mapping) else None
-    # Only a spec with unknown fields is taken for a newer version's; any other error may be a
-    # mistake.
+    # A spec with unknown fields counts as a newer version's; any other error may be a mistake.
     unknown = all(one.message == "unknown field" for one in rejected.problems)
     if not unknown or not isinstance(job_id, str) or not isinstance(user, str):
         text = f"what it says was accepted is not valid: {rejected}"
@@ -311,7 +311,7 @@ def _of_another_version(spec: Mapping[str, Any], rejected: JobRejected) -> Job:
 def _adopted(
     seen: ObservedJob, job: Job, past: RecoveredHistory, defaults: JobDefaults
 ) -> JobRecord:
-    # A tool is never suspended, and nobody could resume it: an aborted tool has ended.
+    # A tool is never suspended, and cannot be resumed: an aborted tool has ended.
     suspended = seen.phase in ("Aborting", "Aborted") and not is_tool(job.id)
     return JobRecord(
         id=job.id,

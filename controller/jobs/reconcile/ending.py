@@ -66,13 +66,13 @@ _OUTCOMES: Final = {
     "resumed": "SUSPENDED",
     "retried": "RETRIED",
 }
-"""The outcome of an attempt that another one follows, by why it follows."""
+"""The outcome of an attempt with a successor, by the reason for the successor."""
 
 log = logging.getLogger(__name__)
 
 
 class EndActions:
-    """Decides and carries out how attempts and jobs end."""
+    """Decides and carries out the end of attempts and jobs."""
 
     def __init__(self, records: JobRecords, cluster: JobObjects) -> None:
         self._records = records
@@ -83,8 +83,9 @@ class EndActions:
         record, job = seen.record, seen.job
         if job is None:
             return
-        # Recorded before the command: a leader that finds the VolcanoJob aborted must know that the
-        # abort was ours. The message that the command was refused stays until it is accepted.
+        # Recorded before the command: a leader that finds the VolcanoJob aborted must know that
+        # this controller aborted it. The message that the command was refused stays until it is
+        # accepted.
         was_refused = record.stopping and record.reason == SUSPENDING["reason"]
         values = {} if was_refused else SUSPENDING
         if await self._records.update_if_changed(record, stopping=True, **values) is None:
@@ -114,15 +115,15 @@ class EndActions:
                 )
 
     async def reset_for_next_attempt(self, record: JobRecord) -> None:
-        """Begin the next attempt once no object of the last one is left."""
+        """Begin the next attempt once no object of the last attempt is left."""
         if await self._remove_unseen(record) or await self._has_unseen_pods(record):
             raise RequeueAfter(1.0)
         if record.uid is not None:
             name = volcano_job_name(record.id)
             await self._cluster.remove_volcanos(record.namespace, name, record.uid)
-        # The garbage collector deletes the VolcanoJob's companions some time after it; the next
-        # attempt must not find them. It must find the lasting ones: other jobs know them by their
-        # address.
+        # The garbage collector deletes the VolcanoJob's companions some time after the VolcanoJob;
+        # the next attempt must not find them. The lasting companions stay: other jobs use their
+        # addresses.
         passing = [one for one in await self._known(record) if not one.lasting]
         await self._remove_companions(record, passing)
         await self._cluster.withdraw_command(record.id, record.namespace)
@@ -137,7 +138,7 @@ class EndActions:
             await make_due_now(transaction, record.id, now=self._records.clock())
 
     async def _used(self, transaction: Transaction, record: JobRecord) -> int | None:
-        """Return how many retries the attempt has used; None if they are counted already.
+        """Return the number of retries that the attempt has used; None if they are counted already.
 
         They are counted once, for the VolcanoJob that failed, in the transaction that begins the
         next attempt.
@@ -195,7 +196,7 @@ class EndActions:
 
         Raises:
             RequeueAfter: If it is in use and belongs to another instance by now. Then Volcano would
-                create deleted pods again, and they count until they have ended.
+                create deleted pods again, and the pods count until they have ended.
         """
         name = volcano_job_name(record.id)
         unrecorded = record.uid is None and job is not None and job.attempt == record.attempt
@@ -209,7 +210,7 @@ class EndActions:
             await self._records.record_deletion(transaction, record.id, uid, own=unrecorded)
 
     async def _record_late(self, record: JobRecord, job: ObservedJob) -> None:
-        """Record a VolcanoJob that is about to be deleted: the leader that created it died before.
+        """Record a VolcanoJob that is about to be deleted: its leader died before recording it.
 
         The job's record names it only once its deletion is accepted. Until then every leader has to
         find it in the cluster. The cleanup hooks may have run before it was found. They run once
@@ -232,19 +233,19 @@ class EndActions:
         """Delete pods of a deleted VolcanoJob, each with its own grace period.
 
         Raises:
-            RequeueAfter: Always: whether they are gone is observed later.
+            RequeueAfter: Always: a later observation shows that they are gone.
         """
         try:
             await self._cluster.remove_pods(record.namespace, pods)
         except Forbidden as error:
-            # The ServiceAccount has an older version's rights: the garbage collector deletes them
-            # later.
+            # The ServiceAccount has the permissions of an older version: the garbage collector
+            # deletes the pods later.
             log.warning(
                 "no permission to delete pods of a deleted VolcanoJob",
                 extra={"job": record.id, "pods": len(pods), "why": str(error)},
             )
             raise RequeueAfter(FORBIDDEN_SECONDS) from error
-        # The watch shows when they are gone; the requeue is for a watch that does not.
+        # The watch shows when the pods are gone; the requeue is for an interrupted watch.
         raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
     async def set_outcome(self, step: SetOutcome, seen: ObservedState) -> JobRecord | None:
@@ -275,7 +276,7 @@ class EndActions:
         values: dict[str, Any] = {"outcome": outcome, "reason": reason, "message": message}
         job = seen.job if seen.job is not None else seen.last
         if job is not None and job.uid == seen.record.uid:
-            # Otherwise the counts that were recorded last stay.
+            # Otherwise the last recorded counts stay.
             values |= {"retries": job.retries, "restarts": job.restarts}
         ended_at = self._records.clock()
         await update_attempt(transaction, *of_it, ended_at=ended_at, details=details, **values)
@@ -294,7 +295,7 @@ class EndActions:
             raise RequeueAfter(1.0)
 
     async def finish(self, record: JobRecord) -> None:
-        """Make the outcome the final state, and remove what was kept for the job."""
+        """Make the outcome the final state, and remove the data that was kept for the job."""
         if record.uid is None and await self._remove_unseen(record):
             raise RequeueAfter(1.0)
         # The garbage collector deletes those that the VolcanoJob owns.
@@ -321,7 +322,7 @@ class EndActions:
             if (first := _first_start(last)) is not None:
                 await start_attempt(transaction, record.id, record.attempt, at=first)
             exits = exits_of(last)
-            # Lock order: the job before its due times, as the task does that hands them to plugins.
+            # Lock order: the job before its due times, as in the monitoring task.
             followers: Sequence[str] = ()
             if await self._records.update(transaction, record, **over, sealed=None, exits=exits):
                 followers = await settle_followers(
@@ -366,7 +367,7 @@ class EndActions:
                 await drop_companions(transaction, record.id, companions)
 
     async def _has_unseen_pods(self, record: JobRecord) -> bool:
-        """Say whether a pod of the attempt exists that the cache does not show."""
+        """Return whether a pod of the attempt exists that the cache does not show."""
         pods = await self._cluster.find_pods(record.namespace, record.id)
         return any(pod.owner_uid == record.uid for pod in pods)
 
@@ -386,7 +387,7 @@ def _first_start(runs: Iterable[PodRecord]) -> float | None:
 
 
 def _may_hold_folder(record: JobRecord) -> bool:
-    """Say whether the job may hold its output folder against a cleaning: only with an output.
+    """Return whether the job may hold its output folder against a cleaning: only with an output.
 
     A newer version may store the output of a job, which is then parked, in another form.
     """

@@ -28,10 +28,14 @@ ALIVE_SECONDS: Final = 5.0
 
 BATCH: Final = 100
 AGAIN_SECONDS: Final = 60.0
-"""When a job is due again that the plugin failed with or returned nothing for."""
+"""The pause before a job is due again with which the plugin failed, or for which it returned
+nothing.
+"""
 
 ALONE_AT_ONCE: Final = 8
-"""How many jobs with which a plugin has failed are handed to it singly at a time."""
+"""The maximum number of jobs that are handed singly to a plugin at a time, after it failed with
+them.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -44,8 +48,8 @@ class Monitoring:
         term: The leader's fencing token.
         pipeline: The plugins.
         observe: Returns the observed state of a job, None if the store does not know it.
-        show: Returns what plugins see of it.
-        looked_until: Until when the cluster was observed; now, while it is.
+        show: Returns the view of plugins of a job.
+        looked_until: Returns the time until which the cluster was observed; now, while it is.
         clock: Unix seconds.
     """
 
@@ -95,7 +99,7 @@ class Monitoring:
                 await asyncio.sleep(LOOK_SECONDS)
 
     async def _record_alive(self) -> None:
-        """Record that this leader observes the cluster: nobody sees what happens while none does.
+        """Record that this leader observes the cluster, which is unobserved without a leader.
 
         While the API server is unavailable, this leader observes nothing either. The next leader
         must know that.
@@ -193,7 +197,7 @@ class Monitoring:
         return batch
 
     async def _ask(self, plugin: str, batch: Sequence[JobFromServer]) -> dict[str, float | None]:
-        """Return when the plugin wants to see each job again.
+        """Return the time of the next monitoring of each job.
 
         Raises:
             PluginFailed: If it fails with one of them.

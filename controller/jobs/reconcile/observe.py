@@ -55,13 +55,13 @@ class LogObserver:
         departed: Sequence[ObservedPod],
         written: Collection[str],
     ) -> None:
-        """Begin to read the logs that are due; *written* are the uids of recorded pods."""
+        """Begin to read the logs that are due; *written* has the uids of recorded pods."""
 
     def removal_waits_until(self, record: JobRecord) -> float | None:
         """Return until when ended pods of the job must stay; None if they may be deleted."""
 
     def forget(self, job_id: str) -> None:
-        """Drop what is kept of a job that is gone."""
+        """Drop the state of a job that is gone."""
 
 
 class Observer:
@@ -70,11 +70,11 @@ class Observer:
     Args:
         store: The records of jobs.
         informer: The cache of the cluster's objects.
-        pipeline: Says when a hook is completed.
+        pipeline: Returns whether a hook is completed.
         evictions_allowed: How often an evicted job is submitted again.
         sidecar_seconds: How long sidecars may run after the job's own containers have ended.
         rank_services: Whether ranks have Services, which the cache shows.
-        is_busy: Says whether hooks of a job run now.
+        is_busy: Returns whether hooks of a job run now.
         hide_secrets: Returns a pod of the job without the job's secrets in its messages.
         clock: Unix seconds.
     """
@@ -110,7 +110,7 @@ class Observer:
         Raises:
             StoreUnavailable: If the store cannot be read.
         """
-        # Before the store is read: only the caller starts further hooks of the job.
+        # This comes before the store is read: only the caller starts further hooks of the job.
         busy = self._is_busy(job_id)
         async with self._store.read() as transaction:
             record = await find_job(transaction, job_id)
@@ -121,7 +121,7 @@ class Observer:
                 return None
             now = self._clock()
             shown = _as_of(self._informer.objects_of(record.namespace, job_id), now)
-            # Only what the next step may depend on: most observed jobs wait, or are over.
+            # Only inputs of the next step are read: most observed jobs wait, or are over.
             is_final = record.is_final
             waits = record.uid is None and not is_final
             acts = record.uid is not None and not is_final
@@ -187,11 +187,11 @@ class Observer:
 
     @property
     def parked(self) -> int:
-        """How many jobs that are not over this version cannot process."""
+        """The number of live jobs that this version cannot process."""
         return len(self._parked_jobs)
 
     def _parked(self, record: JobRecord, *, is_final: bool) -> str | None:
-        """Return why this version cannot process the job.
+        """Return why this version cannot process the job, if so.
 
         A job that can be read once can always be read.
         """
@@ -222,9 +222,9 @@ class Observer:
         return frozenset(later), min(later.values(), default=None)
 
     def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
-        """Say whether the ranks have Services exactly if the setting says so.
+        """Return whether the ranks have Services exactly if the setting requires them.
 
-        They differ if the setting was changed after the submission, or if the job was adopted.
+        The two differ if the setting was changed after the submission, or if the job was adopted.
         """
         made = {one.name for one in _rank_services(record, companions)}
         if not self._rank_services:
@@ -249,7 +249,7 @@ class Observer:
     def _last(
         self, record: JobRecord, left: Sequence[ObservedJob], *, matters: bool
     ) -> ObservedJob | None:
-        """Return the job's deleted VolcanoJob if it still matters; else drop it from the cache."""
+        """Return the job's deleted VolcanoJob if it matters; otherwise drop it from the cache."""
         last = None
         for job in left:
             if job.uid == record.uid and matters:
@@ -345,7 +345,7 @@ def _as_of(shown: ObjectsOfJob, now: float) -> ObjectsOfJob:
 
 
 def _hooks_may_matter(record: JobRecord, job: ObservedJob | None) -> bool:
-    """Say whether a step that follows from this observation may be to run a hook."""
+    """Return whether a step that follows from this observation may be to run a hook."""
     if record.desired == "ended" or hooks_matter(record):
         return True
     return job is not None and progress_of(job.phase) is not Progress.WAITING

@@ -4,8 +4,8 @@ A hook may take as long as its deadline, and a job calls several. A worker of th
 for a call only briefly. Then the call continues in its own task, the worker takes another job, and
 the job is enqueued when the call has ended.
 
-A submission may be tried many times, because a namespace is being prepared, a quota is exhausted or
-the API server is unavailable. The plan is the same each time, unless it waits for something or the
+A submission may be tried many times: a namespace is being prepared, a quota is exhausted or the API
+server is unavailable. The plan stays the same, unless it waits for a prerequisite or the
 capabilities of the cluster's Volcano have changed.
 """
 
@@ -23,13 +23,15 @@ from controller.jobs.reconcile.workqueue import RequeueAfter
 WAIT_SECONDS: Final = 0.25
 """How long a worker waits for a call."""
 LOOK_AGAIN_SECONDS: Final = 60.0
-"""When the job is reconciled again if nothing reports the end of the call."""
+"""The pause before the job is reconciled again if the end of the call is not reported."""
 KEPT_SECONDS: Final = 60.0
-"""How long the result of a call is kept for its caller."""
+"""The time for which the result of a call is kept for its caller."""
 MOST_CALLS: Final = 2000
-"""Calls at a time. Beyond that, jobs wait for their turn, and their removal skips hooks."""
+"""The maximum number of concurrent calls. Beyond it, jobs wait for their turn, and their removal
+skips hooks.
+"""
 PLAN_SECONDS: Final = 60.0
-"""How long a plan is cached: third-party plugins may depend on what changes unnoticed."""
+"""The time for which a plan is cached: third-party plugins may depend on unobserved state."""
 MOST_PLANS: Final = 1000
 
 Kind = Literal["plan", "hooks"]
@@ -65,7 +67,7 @@ class PluginCalls:
         self._tasks: set[asyncio.Task[Any]] = set()
 
     def is_busy(self, job_id: str) -> bool:
-        """Say whether hooks of the job run, or cannot be called now."""
+        """Return whether hooks of the job run, or cannot be called now."""
         call = self._calls.get(job_id)
         if call is None or call.kind == "plan":
             return len(self._calls) >= MOST_CALLS
@@ -166,7 +168,7 @@ class PlanCache:
         return kept.plan
 
     def keep(self, job_id: str, plan: Plan, *made_of: object) -> None:
-        """Cache a plan that does not wait for anything, in place of the job's last one."""
+        """Cache a plan without a missing prerequisite, in place of the job's last plan."""
         self.forget(job_id)
         if plan.waiting:
             return
@@ -180,5 +182,5 @@ class PlanCache:
         self._kept[job_id] = _Kept(made_of, plan, now + PLAN_SECONDS)
 
     def forget(self, job_id: str) -> None:
-        """Drop the plan of the job: it is submitted, or never will be."""
+        """Drop the plan of the job: the job is submitted, or never will be."""
         self._kept.pop(job_id, None)

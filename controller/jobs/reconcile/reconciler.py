@@ -51,15 +51,19 @@ from controller.store.jobs.job_rows import JobRecord
 
 WORKERS: Final = 8
 SUBMISSIONS_PER_OWNER: Final = 6
-"""How many workers the submissions of one owner may use at a time."""
+"""The maximum number of workers that the submissions of one owner use at a time."""
 MOST_STEPS: Final = 20
-"""Steps on one observation. A job that needs more is enqueued, so that other jobs get a worker."""
+"""The maximum number of steps on one observation. A job that needs more is enqueued, so that other
+jobs get a worker.
+"""
 LEAST_SECONDS: Final = 0.1
 """The shortest time after which a due job is reconciled again."""
 STALL_SECONDS: Final = 300.0
 """Longer than any call of a worker may take."""
 SLOT_SECONDS: Final = 60.0
-"""When a job without a submission slot is reconciled again, if no slot becomes free before."""
+"""The pause before a job without a submission slot is reconciled again, if no slot becomes free
+earlier.
+"""
 
 Owner = tuple[str, str]
 
@@ -193,7 +197,7 @@ class OwnerSlots:
         return owner
 
     def _enqueue_waiting(self, owner: Owner) -> None:
-        # They keep their places in the line until they are reconciled, so that none is lost.
+        # The jobs keep their places in the line until they are reconciled, so that none is lost.
         for job_id in [*islice(self._waiting.get(owner, ()), self._most - self._used[owner])]:
             self._enqueue(job_id)
         if not self._used[owner]:
@@ -215,7 +219,7 @@ class Reconciler:
         job_changed: Called with a job's id after a step or another process has changed the job.
         metrics: Counts steps and failures.
         logs: Sees each observation, so that it reads logs before pods are deleted.
-        background: What else runs for as long as the reconciler does.
+        background: Further tasks that run as long as the reconciler.
         resync_per_second: How many unchanged jobs are reconciled a second; None: see ``sources``.
     """
 
@@ -276,7 +280,7 @@ class Reconciler:
 
     @property
     def parked(self) -> int:
-        """How many jobs this version cannot process."""
+        """The number of jobs that this version cannot process."""
         return self._observer.parked
 
     def look_at_store(self) -> None:
@@ -331,7 +335,7 @@ class Reconciler:
     async def reconcile(self, job_id: str) -> Requeue | None:
         """Observe the job once and do the steps that follow; return when to reconcile it again.
 
-        None: when something changes.
+        None: after the next change.
 
         Raises:
             LeadershipLost: Another process leads; nothing may be done any more.
@@ -397,7 +401,7 @@ class Reconciler:
             self._job_changed(record.tool["job"])
 
     def _read_logs_of_departed(self, seen: ObservedState) -> None:
-        """Have the logs read of pods that were gone when they were recorded just now.
+        """Read the logs of pods that were gone when they were recorded just now.
 
         The next observation does not show these pods.
         """

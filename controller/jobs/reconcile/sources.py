@@ -1,7 +1,7 @@
 """Sources of the work queue: changes in the store, and the periodic resync of all jobs.
 
-The informer is the third source: it enqueues a job when a watch shows a change. What a watch or
-another process failed to report is found by the resync.
+The informer is the third source: it enqueues a job when a watch shows a change. The resync finds
+changes that a watch or another process failed to report.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from controller.store.jobs.job_rows import changed_jobs, settled_jobs, unfinishe
 from shared.log import Outage
 
 QUERY_JOBS: Final = 500
-"""Jobs that one query checks for whether they are settled."""
+"""The number of jobs that one query checks for settled ones."""
 RESYNC_SECONDS: Final = 60.0
 """Pause between two resyncs of all jobs."""
 RESYNC_BATCH: Final = 20
 RESYNC_ROUND_SECONDS: Final = 600.0
-"""How long a resync of all jobs takes, unless that needs more or less than the two shares below."""
+"""The duration of a resync of all jobs, unless it needs more or less than the two shares below."""
 LEAST_RESYNC_SHARE: Final = 0.05
 RESYNC_SHARE: Final = 0.25
 """The largest share of the reconciler's time that a resync uses."""
@@ -50,7 +50,7 @@ def rest_after(took: float, share: float) -> float:
     """
     least, most = (took * (1 / part - 1) for part in (RESYNC_SHARE, LEAST_RESYNC_SHARE))
     rest = max(least, min(most, RESYNC_ROUND_SECONDS * share - took))
-    # A batch that changed jobs have overtaken took long, which says little about its own cost.
+    # A batch that changed jobs have overtaken took long, which is no measure of its own cost.
     return min(rest, LONGEST_REST_SECONDS)
 
 
@@ -62,9 +62,9 @@ class JobSources:
         informer: The cache of the cluster's objects.
         queue: Where jobs are enqueued.
         job_changed: Called with the id of a job that another process has changed.
-        contained: Keeps an unexpected error from ending the process' leadership.
-        resync_per_second: How many jobs a second the resync enqueues; None: as
-            :func:`rest_after` says.
+        contained: Contains unexpected errors, which would end the process' leadership.
+        resync_per_second: The number of jobs a second that the resync enqueues; None: see
+            :func:`rest_after`.
     """
 
     def __init__(
@@ -89,9 +89,9 @@ class JobSources:
         )
 
     async def enqueue_all(self) -> int:
-        """Enqueue all jobs; return a revision of the store from before they were read.
+        """Enqueue all jobs; return the store's revision from before the read.
 
-        Tries until the store can be read.
+        The call retries until the store can be read.
         """
         while True:
             try:

@@ -61,7 +61,7 @@ log = logging.getLogger(__name__)
 
 
 class SubmitActions:
-    """Creates what the plugins plan for a job."""
+    """Creates the objects that the plugins plan for a job."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ class SubmitActions:
         await self._record(record, plan, made, companions)
 
     async def _refused(self, record: JobRecord, plan: Plan, error: KubeError) -> None:
-        """End the job, or make it wait with a reason, as the table of verdicts says.
+        """End the job, or make it wait with a reason, according to the table of verdicts.
 
         Raises:
             RequeueAfter: If the job waits for an operator, or for something that is being prepared.
@@ -141,7 +141,7 @@ class SubmitActions:
         raise error
 
     def _pause(self, record: JobRecord) -> float:
-        # It may take hours: the longer the job has waited, the less often it is tried.
+        # The wait may take hours: the longer the job has waited, the longer the pause.
         return min(max(LOOK_AGAIN_SECONDS, self._waited(record) / 10), LONGEST_WAIT_SECONDS)
 
     def _waited(self, record: JobRecord) -> float:
@@ -151,7 +151,7 @@ class SubmitActions:
         """Create the VolcanoJob.
 
         Raises:
-            JobRejected: If the API server refuses it, with what of the job is wrong.
+            JobRejected: If the API server refuses it, with the problems of the job.
         """
         try:
             return await self._cluster.ensure_volcano_job(plan)
@@ -162,7 +162,7 @@ class SubmitActions:
             raise JobRejected(problems_with(plan.job, found)) from error
 
     async def apply_companions(self, seen: ObservedState) -> None:
-        """Apply all companions as they are planned now, and delete those no longer planned."""
+        """Apply all companions of the present plan, and delete those no longer planned."""
         record, owner = seen.record, seen.job
         if owner is None:
             return
@@ -287,7 +287,7 @@ class SubmitActions:
             raise RequeueAfter(self._pause(record))
 
     async def _job_with_same_pod_names(self, record: JobRecord, plan: Plan) -> str | None:
-        """Return what to wait for if another job has, or will have, pods of the same names.
+        """Return a job to wait for that has, or will have, pods of the same names.
 
         Of two jobs that are not submitted yet, the one that was accepted first is submitted first.
         """

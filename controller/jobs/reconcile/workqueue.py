@@ -16,11 +16,13 @@ from typing import Final, Literal
 from shared.errors import FumaroleError
 
 BACKGROUND_TURN: Final = 10
-"""One of so many keys comes from the background even if others are ready: none starves."""
+"""One in this number of keys comes from the background even if others are ready: none starves."""
 FIRST_PAUSE_SECONDS: Final = 0.2
 LONGEST_PAUSE_SECONDS: Final = 60.0
 STALE_ENTRIES: Final = 200
-"""How many stale entries the heap of delayed keys may hold, beyond one for each delayed key."""
+"""The maximum number of stale entries in the heap of delayed keys, beyond one for each delayed
+key.
+"""
 
 Reason = Literal["asked", "cluster", "store", "resync", "plugin", "step", "due", "waits", "failed"]
 """Why a job is enqueued.
@@ -39,14 +41,14 @@ Reason = Literal["asked", "cluster", "store", "resync", "plugin", "step", "due",
 
 @dataclass(frozen=True, slots=True)
 class Requeue:
-    """The job is reconciled again ``after`` so many seconds."""
+    """The job is reconciled again ``after`` this number of seconds."""
 
     after: float
     reason: Reason
 
 
 class RequeueAfter(FumaroleError):
-    """The step cannot be done yet, which is no failure: try again after ``seconds``."""
+    """The step cannot be done yet, which is no failure: it is tried again after ``seconds``."""
 
     def __init__(self, seconds: float) -> None:
         super().__init__(f"look again in {seconds} s")
@@ -97,12 +99,12 @@ class WorkQueue:
 
     @property
     def waiting_seconds(self) -> float:
-        """How long the oldest ready key has waited; 0 if none is ready."""
+        """The wait of the oldest ready key; 0 if none is ready."""
         firsts = [next(iter(some.values())) for some in (self._ready, self._background) if some]
         return self._clock() - min(firsts) if firsts else 0.0
 
     def enqueue(self, key: str, reason: Reason, *, after: float = 0.0) -> None:
-        """Hand out *key* as soon as a worker is free, or *after* so many seconds.
+        """Hand out *key* as soon as a worker is free, or *after* this number of seconds.
 
         A key that is enqueued twice is handed out once, at the earlier time.
         """

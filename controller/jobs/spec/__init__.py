@@ -2,8 +2,8 @@
 
 - ``model``, ``parameters``, ``field_types``: the fields. ``problems``: problems and paths.
 - ``validation``: checks of tasks, policies and product; maps findings on the manifest to the job.
-- ``storage``: which folder of which claim each file of the job is.
-- ``endpoints``: how users and peers reach a rank, and which other jobs a job names.
+- ``storage``: the claim and the folder of each file of the job.
+- ``endpoints``: the ways of users and peers to a rank, and the jobs that a job names.
 - ``accepted``: the stored form, with secrets apart and sealed.
 
 Source: docs/controller-api.md.

@@ -31,7 +31,7 @@ _NONCE_BYTES: Final = 12
 
 
 class VaultClosed(StoreError):
-    """The sealed text is damaged, another job's, or of a key that is gone."""
+    """The sealed text is damaged, belongs to another job, or was made with a removed key."""
 
 
 class Vault:
@@ -73,7 +73,7 @@ class Vault:
         return self._fingerprint(self._macs[0], job_id, secrets)
 
     def matches(self, job_id: str, secrets: Mapping[str, str], fingerprint: bytes) -> bool:
-        """Say whether *fingerprint* was made of these secrets."""
+        """Return whether *fingerprint* was made of these secrets."""
         made = [self._fingerprint(key, job_id, secrets) for key in self._macs]
         return any(hmac.compare_digest(one, fingerprint) for one in made)
 
@@ -108,7 +108,7 @@ def public_spec(job: Job) -> dict[str, Any]:
 
 
 def is_as_asked(spec: Mapping[str, Any], asked: Job) -> bool:
-    """Say whether *spec* is the stored form of *asked*, apart from what was filled in."""
+    """Return whether *spec* is the stored form of *asked*, apart from filled-in fields."""
     said = public_spec(asked)
     # A newer version may store a job in another form.
     if said == spec or not isinstance(spec, Mapping) or "filled" not in spec:
@@ -127,7 +127,7 @@ def is_as_asked(spec: Mapping[str, Any], asked: Job) -> bool:
 
 
 def read_spec(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> Job:
-    """Return the job that :func:`public_spec` made *spec* of.
+    """Return the job of which *spec* is the :func:`public_spec`.
 
     A secret that is not among *secrets* gets a placeholder: such a job can be shown, but not
     submitted (see :func:`lacks_secrets`).
@@ -158,7 +158,7 @@ def filled_in(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> dict[str, 
 
 
 def lacks_secrets(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> bool:
-    """Say whether a secret parameter of the job is not among *secrets*."""
+    """Return whether a secret parameter of the job is not among *secrets*."""
     return any(
         _is_withheld(given) and name not in secrets
         for name, given in (spec.get("parameters") or {}).items()
@@ -166,12 +166,12 @@ def lacks_secrets(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> bool:
 
 
 def has_delayed(spec: Mapping[str, Any]) -> bool:
-    """Say whether a policy of the job has a timeout; cheap."""
+    """Return whether a policy of the job has a timeout; cheap."""
     return _has_policy(spec, lambda policy: bool(policy.get("timeout_seconds")))
 
 
 def may_restart(spec: Mapping[str, Any]) -> bool:
-    """Say whether a policy of the job restarts anything; cheap."""
+    """Return whether a policy of the job restarts anything; cheap."""
     return _has_policy(spec, lambda policy: policy.get("action") in RESTARTS)
 
 
@@ -181,7 +181,7 @@ def _has_policy(spec: Mapping[str, Any], wanted: Callable[[Mapping[str, Any]], b
         lists += [task.get("policies") for task in spec.get("tasks") or ()]
         return any(wanted(policy) for policies in lists for policy in policies or ())
     except (AttributeError, TypeError):
-        return False  # of a version that stores jobs in another form
+        return False  # written by a version that stores jobs in another form
 
 
 def _withhold(given: dict[str, Any]) -> None:

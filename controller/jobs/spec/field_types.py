@@ -21,7 +21,7 @@ from controller.volcano.quantities import (
 
 ID_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
 TOOL_ID_PATTERN: Final = r"^tool\.[0-9a-f]{24}$"
-"""Of a tool's run, which is no job: no job's identifier has a dot."""
+"""The pattern of a tool run's identifier. A job's identifier has no dot."""
 ENDPOINT_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$"
 TASK_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,10}[a-z0-9])?$"
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
@@ -42,7 +42,7 @@ EndpointName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
 ToolName = Annotated[str, Field(pattern=ENDPOINT_PATTERN)]
 TaskName = Annotated[str, Field(pattern=TASK_PATTERN)]
 SiteName = Annotated[str, Field(pattern=NAME_PATTERN)]
-"""A name that the deployment declares: of a product, queue, priority, runtime or credential."""
+"""A name that the deployment declares: a product, queue, priority, runtime or credential."""
 FrameworkName = Literal["pytorch", "mpi", "tensorflow", "ray"]
 Image = Annotated[str, Field(pattern=r"^[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}$")]
 Replicas = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
@@ -116,7 +116,7 @@ class VolumePath:
 
     @property
     def basename(self) -> str:
-        """Its name within the job."""
+        """The file's name within the job."""
         return self.rest[-1] if self.rest else self.volume
 
     @property
@@ -193,7 +193,7 @@ def check_text(text: str) -> None:
     """Check that every store and process accepts *text*.
 
     Raises:
-        ValueError: If not.
+        ValueError: If they do not.
     """
     if "\x00" in text or any("\ud800" <= character <= "\udfff" for character in text):
         raise ValueError("contains a text with NUL, or that is not valid Unicode")

@@ -1,6 +1,6 @@
 """The job that an orchestrator requests: its fields.
 
-A field is accepted only if a plugin carries it out (see ``Pipeline.offered_fields``). Any other
+A field is accepted only if a plugin implements it (see ``Pipeline.offered_fields``). Any other
 field is refused as unknown, and never dropped. docs/controller-api.md is the contract.
 """
 
@@ -83,7 +83,7 @@ class Owner(Strict):
 
 @dataclass(frozen=True, slots=True)
 class OwnerKey:
-    """The owner of a job, as far as shares, names and peers are concerned."""
+    """The owner of a job for shares, names and peers."""
 
     kind: Literal["user", "project"]
     name: str
@@ -277,7 +277,7 @@ class Job(Strict):
         max_length=MOST_TASKS,
         description="Groups of replicas; without them the job is the single task `job`.",
     )
-    # Declared after ``tasks``, each of which may have an image.
+    # Declared after ``tasks``: each task may have an image.
     image: Image | None = Field(
         default=None,
         validate_default=True,
@@ -354,7 +354,7 @@ class Job(Strict):
     @classmethod
     def _is_there(cls, value: str | None, info: ValidationInfo) -> str | None:
         tasks = info.data.get("tasks")
-        # If the tasks are invalid, they are the problem.
+        # Invalid tasks are reported by themselves.
         if value is None and tasks is not None and not (tasks and all(t.image for t in tasks)):
             raise PydanticKnownError("missing")
         return value
@@ -386,7 +386,7 @@ class Job(Strict):
 
     @property
     def ranks(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return sum(task.replicas for task in self.effective_tasks)
 
     def rank_of(self, task: str, index: int) -> int | None:
@@ -410,9 +410,9 @@ class Job(Strict):
     def probed_endpoint(self, task: str) -> Endpoint | None:
         """Return the endpoint that is probed for the pod's readiness; a container has one probe.
 
-        It is the first one that is no desktop, if there is one: a VNC server locks out clients that
-        connect and say nothing, as a probe does. The routes of the other endpoints do not wait for
-        it (see :func:`controller.sessions.routes.route_of`).
+        The probed endpoint is the first one that is no desktop, if there is one: a VNC server locks
+        out clients that connect and send nothing, as a probe does. The routes of the other
+        endpoints do not wait for it (see :func:`controller.sessions.routes.route_of`).
         """
         endpoints = self.endpoints_of(task).values()
         return min(endpoints, key=lambda endpoint: endpoint.kind == "vnc", default=None)
@@ -440,10 +440,10 @@ class Job(Strict):
         return dict(self._secret_values())
 
     def asks_for(self) -> dict[str, str]:
-        """Return what of this job a plugin must carry out, with the path of each.
+        """Return the parts of this job that a plugin must implement, with their paths.
 
-        These are the fields that it sets; ``parameters.<type>`` and ``parameters.<policy>`` for
-        parameters that need a plugin; and ``plugins.<name>`` for the fields of a third-party
+        These are the fields that the job sets; ``parameters.<type>`` and ``parameters.<policy>``
+        for parameters that need a plugin; and ``plugins.<name>`` for the fields of a third-party
         plugin.
         """
         asked = {field: field for field in sorted(self.model_fields_set)}
@@ -461,7 +461,7 @@ class Job(Strict):
 
 
 class ToolJob(Job):
-    """What is run for a tool of a job; nobody can request it by its identifier."""
+    """The run of a tool, in the form of a job; no request can name its identifier."""
 
     id: Annotated[str, Field(pattern=TOOL_ID_PATTERN)]
 
@@ -515,6 +515,6 @@ CARRIED_TYPES: Final = frozenset({"file", "directory", "artefacts", "peer", *COP
 BASE_FIELDS: Final = frozenset({"id", "owner", "name", "labels", "plugins", "after", "tools"})
 """Fields of a job that need no plugin.
 
-They are its identity and labels, ``plugins``, whose members need a plugin each, its predecessors
-(``after``), and its ``tools``, which are jobs themselves.
+These are the job's identity and labels; ``plugins``, whose members need a plugin each; the
+predecessors (``after``); and ``tools``, which are jobs themselves.
 """

@@ -1,7 +1,8 @@
 """Typed parameters of a job: their values, and the words that a program receives.
 
-A parameter with a list is repeated: it becomes as many words. The path of a file or directory
-within the job depends on its mount, so these parameters only have a source (see ``field_types``).
+A parameter with a list is repeated: it becomes one word for each value. The path of a file or
+directory within the job depends on its mount, so these parameters only have a source (see
+``field_types``).
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from controller.jobs.spec.problems import TAG, make_path
 from controller.volcano.quantities import Quantity
 
 LONGEST_VALUE: Final = 32768
-"""Of one value; Linux accepts at most 128 KiB for one argument."""
+"""The limit of one value; Linux accepts at most 128 KiB for one argument."""
 
 MOST_VALUES: Final = 1000
 _INT64: Final = 2**63
@@ -35,7 +36,7 @@ LABEL_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 
 
 class Strict(BaseModel):
-    """Takes its own fields, of exactly their types, and nothing else."""
+    """A model with exactly its own fields and their exact types."""
 
     model_config = ConfigDict(
         extra="forbid",
@@ -47,8 +48,8 @@ class Strict(BaseModel):
 
 
 DataPolicy = Literal["direct", "shared", "staged", "memory"]
-"""How programs get a file or directory: itself, itself read-only, or a copy for each pod, on the
-node's disk or in its memory.
+"""The access of programs to a file or directory: the original, the original read-only, or a copy
+for each pod, on the node's disk or in its memory.
 """
 
 COPIED: Final = frozenset({"staged", "memory"})
@@ -102,7 +103,7 @@ class IntegerParameter(Strict):
 
 
 class FloatingParameter(Strict):
-    """A finite number, or several; ``1`` is as good as ``1.0``."""
+    """A finite number, or several; ``1`` equals ``1.0``."""
 
     type: Literal["floating"]
     value: _OneOrMany[_Finite]
@@ -207,22 +208,23 @@ class _Mounted(Strict):
 
 
 class FileParameter(_Mounted):
-    """A file that is there already, or several; a program receives where it is mounted."""
+    """An existing file, or several; a program receives its mount path."""
 
     type: Literal["file"]
 
 
 class DirectoryParameter(_Mounted):
-    """A directory that is there already, or several; a program receives where it is mounted."""
+    """An existing directory, or several; a program receives its mount path."""
 
     type: Literal["directory"]
 
 
 class ArtefactsParameter(Strict):
-    """What a predecessor of the job has made: the folder ``artefacts`` of its output, read-only.
+    """The artefacts of a predecessor of the job: the folder ``artefacts`` of its output, read-only.
 
-    A program receives where that is mounted. ``path`` is where it comes from: it is found when the
-    job is accepted, and kept, since the predecessor's record may be gone when it is needed.
+    A program receives the mount path. ``path`` is the folder's place in the volume. The place is
+    resolved when the job is accepted, and stored, since the predecessor's record may be deleted
+    before the submission.
     """
 
     type: Literal["artefacts"]
@@ -243,9 +245,9 @@ class ArtefactsParameter(Strict):
 
 
 class PeerParameter(Strict):
-    """Another job, reached under ``hostname``, which is what a program receives.
+    """Another job, which is reached under ``hostname``; a program receives that name.
 
-    ``ports`` are those of its first rank that are meant; without them, those that it declares.
+    ``ports`` are ports of its first rank; by default the ports that the job declares.
     """
 
     type: Literal["peer"]

@@ -1,4 +1,4 @@
-"""Volumes: which claim a volume is for an owner, and which folder of it a file of a job is.
+"""Volumes: the claim of a volume for an owner, and the folder of a job's file in it.
 
 A volume is written ``name=claim[/folder…][:ro]``. ``{user}`` and ``{project}`` in claim or folder,
 one a part, stand for the job's owner. Names are inserted unchanged, so that two owners never share
@@ -79,7 +79,7 @@ def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSourc
 
 
 def _hides(parts: Sequence[str], filled: Sequence[str], other: VolumeSource) -> bool:
-    """Say whether an owner's name leads to the parent of the folders of *other*'s owners."""
+    """Return whether an owner's name leads to the parent of the folders of *other*'s owners."""
     fixed = list(takewhile(lambda part: "{" not in part, other.folder.split("/")))
     if not other.folder or len(filled) > len(fixed):
         return False
@@ -126,7 +126,7 @@ def parse_volumes(raw: str) -> dict[str, VolumeSource]:
     """Return the volumes that *raw* lists, by name.
 
     Raises:
-        ValueError: With everything that is wrong.
+        ValueError: With all problems.
     """
     found: dict[str, VolumeSource] = {}
     problems: list[str] = []
@@ -190,12 +190,12 @@ async def _remember(
     try:
         job = read_spec(record.spec, {})
     except JobRejected:
-        return  # of a newer version, which records its places itself
+        return  # written by a newer version, which records its places itself
     for file in job.files():
         try:
             place = find_place(file.source, job.owner, volumes)
         except ValueError:
-            continue  # of a volume that was removed
+            continue  # the volume was removed
         held = HeldPlace(record.namespace, place.claim, place.folder, place.holder)
         if place.holder and not (await others_places(transaction, [held]))[held]:
             await hold_places(transaction, [held])

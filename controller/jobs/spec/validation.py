@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 Found = tuple[str, str]
-"""A path within the job, and what is wrong there."""
+"""A path within the job, and the problem there."""
 
 _LONGEST_HOST_NAME: Final = 63
 _WHOLE: Final = 1000
@@ -39,7 +39,7 @@ _OF_A_PART: Final = RESTARTS - {"RestartJob"}
 
 
 def task_problems(job: Job) -> Iterator[Found]:
-    """Find what is wrong with the tasks, taken together."""
+    """Find problems of the tasks in combination."""
     tasks = job.effective_tasks
     times = Counter(task.name for task in tasks)
     for task in tasks:
@@ -134,7 +134,7 @@ _INSTEAD: Final = "RestartJob can"
 
 
 def policy_problems(job: Job) -> Iterator[Found]:
-    """Find what Volcano refuses in the policies of the job and of its tasks."""
+    """Find problems that Volcano refuses in the policies of the job and of its tasks."""
     for index, message in problems_of([policy.rule() for policy in job.policies]):
         yield f"policies[{index}]", message
     for task in job.effective_tasks:
@@ -149,7 +149,7 @@ def rules_of(job: Job) -> list[list[Rule]]:
 
 
 def delayed_problems(job: Job) -> Iterator[Found]:
-    """Find policies that nobody could carry out.
+    """Find policies that neither Volcano nor this controller can carry out.
 
     This controller carries out policies with a timeout, and those that follow one for the same
     event. It restarts whole jobs only, and no tasks or pods.
@@ -177,7 +177,7 @@ def _policies(job: Job) -> Iterator[tuple[str, Policy]]:
 
 
 def product_problems(job: Job, catalogue: Catalogue) -> Iterator[Found]:
-    """Find what the job requests that its product does not have."""
+    """Find requests of the job that its product does not offer."""
     product = catalogue.find(job.product)
     if product is None:
         if job.product is not None:
@@ -219,7 +219,7 @@ def _more_than(task: EffectiveTask, product: Product) -> Iterator[Found]:
 def amounts_of(
     wanted: Resources, product: Product | None, defaults: JobDefaults
 ) -> dict[str, Quantity]:
-    """Return the resources of a replica: its own, else those of the product, else the default."""
+    """Return the resources of a replica: its own, those of the product, or the default."""
     gpus = wanted.gpu if wanted.gpu is not None else (product.gpu if product else 0)
     amounts = {
         "cpu": wanted.cpu or (product.cpu if product else defaults.cpu),
@@ -265,7 +265,7 @@ def _number(amount: Quantity) -> float:
 _TASK: Final = re.compile(r"^spec\.tasks?\[([^\]]*)\]\.?(.*)$", re.DOTALL)
 
 _ANY_TASK: Final = re.compile(r"^spec\.tasks?\.(.+)$", re.DOTALL)
-"""As Go names a field that it cannot decode: without the index."""
+"""Go names a field that it cannot decode without the index."""
 
 _OF_JOB: Final[tuple[tuple[str, str], ...]] = (
     (r"metadata\.namespace", "owner"),
@@ -373,7 +373,7 @@ def same_pod_names(job: Job) -> dict[str, frozenset[str]]:
 
 
 def has_a_task(spec: object, names: Collection[str]) -> bool:
-    """Say whether a job stored as *spec*, in whatever form, has one of the tasks."""
+    """Return whether a job stored as *spec*, in whatever form, has one of the tasks."""
     tasks: object = spec.get("tasks") if isinstance(spec, Mapping) else ()
     if not tasks and isinstance(spec, Mapping):
         return DEFAULT_TASK in names

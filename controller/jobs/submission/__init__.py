@@ -3,7 +3,7 @@
 - ``accept``: stores the jobs of a call, and the batch that they form.
 - ``checking``: validates and plans jobs, and completes what is stored with them.
 - ``batch_template``: makes the jobs of a batch from one template.
-- ``dry_run``: asks the API server about a job before it is accepted.
+- ``dry_run``: tries a job on the API server before the job is accepted.
 - ``reservations``: public names, predecessors and peers, reserved in the accepting transaction.
 - ``commands``: end, suspend, resume, more time; the reconciler carries them out.
 

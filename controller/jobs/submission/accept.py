@@ -1,6 +1,6 @@
-"""Accepts jobs: checks all of a call, stores all or each, and enqueues them.
+"""Accepts jobs: checks the jobs of a call, stores all or each, and enqueues them.
 
-A stored job is accepted, and an accepted job is submitted, whichever process stops meanwhile. The
+A stored job is accepted, and an accepted job is submitted, even if a process stops meanwhile. The
 orchestrator names each job, so a call that is repeated after a lost response changes nothing.
 
 A batch is stored with all of its jobs, or not at all. So a repetition with the same id either finds
@@ -46,7 +46,7 @@ from controller.store.jobs.tools import attach_tools
 from shared.errors import FumaroleError
 
 _BOUND_TO: Final = "batch/"
-"""No job's id begins so: a batch's fingerprint is never a job's."""
+"""No job's id has this prefix: a batch's fingerprint is never a job's."""
 
 
 class BatchExists(FumaroleError):
@@ -72,7 +72,7 @@ class NewBatch:
     job_ids: Sequence[str | None]
 
     def refuses(self, record: JobRecord) -> bool:
-        """Say whether an existing job belongs to another batch."""
+        """Return whether an existing job belongs to another batch."""
         return record.batch not in (None, self.id)
 
 
@@ -80,7 +80,7 @@ async def refuse_known(transaction: Transaction, batch_id: str) -> None:
     """Check that there is no such batch.
 
     Raises:
-        BatchExists: If there is.
+        BatchExists: If there is one.
     """
     record = await find_batch(transaction, batch_id)
     if record is not None:
@@ -147,8 +147,8 @@ class Submissions:
         defaults: Resources and prices of jobs that name none.
         clock: Unix seconds.
         random: Random bytes.
-        enqueue: Called with the id of a job that the reconciler must look at.
-        dry_run: Asks the API server about new jobs; None if it is not to be asked.
+        enqueue: Called with the id of a job to reconcile.
+        dry_run: Tries new jobs on the API server; None: no dry runs.
     """
 
     def __init__(
@@ -177,12 +177,12 @@ class Submissions:
     ) -> list[SubmissionResult]:
         """Return the result of each of *jobs*, in order; ``atomic`` accepts all of them or none.
 
-        In best effort, a plugin that fails with one job does not keep the others out.
+        In best effort, the other jobs are accepted although a plugin fails with one.
 
         Args:
-            jobs: The jobs; or, for one that could not be read, why.
-            mode: Whether a job that is not accepted keeps the others out.
-            batch: The batch of the accepted jobs; without any, there is none.
+            jobs: The jobs, or the problems of a job that could not be read.
+            mode: Whether one rejected job rejects all.
+            batch: The batch of the accepted jobs, if any.
 
         Raises:
             BatchExists: If there is a batch with this id.
@@ -198,12 +198,12 @@ class Submissions:
             named = await find_jobs(transaction, artefacts_named(jobs))
         checked = await self._checks.check_all(jobs, known, named, mode)
         while True:
-            # Repeated if another call was faster: this one then finds the jobs of that one.
+            # Repeated if another call was faster: the repetition finds the jobs of that call.
             with suppress(AlreadyThere):
                 return await self._accept(jobs, checked, mode, batch)
 
     def is_same(self, record: BatchRecord, body: str) -> bool:
-        """Say whether the batch was created from this *body*."""
+        """Return whether the batch was created from this *body*."""
         return self._vault.matches(_BOUND_TO + record.id, {"body": body}, record.fingerprint)
 
     async def _accept(
@@ -213,7 +213,7 @@ class Submissions:
         mode: Mode,
         batch: NewBatch | None,
     ) -> list[SubmissionResult]:
-        """Store what can be accepted, as *mode* says, in one transaction."""
+        """Store the jobs that *mode* accepts, in one transaction."""
         turn = LoopTurn()
         async with self._store.write() as transaction:
             ids = [job.id for job in jobs if isinstance(job, Job)]
@@ -310,7 +310,7 @@ class Submissions:
     ) -> SubmissionResult:
         if isinstance(job, JobRejected):
             return SubmissionResult(None, "rejected", problems)
-        # A job that was accepted stays accepted, also in a version that would reject it today.
+        # An accepted job stays accepted, even if this version would reject it.
         existing = known.get(job.id)
         if existing is not None:
             is_others = batch is not None and batch.refuses(existing)
@@ -344,12 +344,12 @@ class Submissions:
 
 
 def _has_claims(job: Job) -> bool:
-    """Say whether the job claims public names, sessions or connections to other jobs."""
+    """Return whether the job claims public names, sessions or connections to other jobs."""
     return bool(job.links or job.after or job.peers() or job.endpoints_with_url())
 
 
 async def _refuse_when_draining(transaction: Transaction) -> None:
-    # In the inserting transaction: once a drain is confirmed, nothing more is accepted.
+    # In the inserting transaction: once a drain is confirmed, no more jobs are accepted.
     now = await read_maintenance(transaction)
     if now.mode == "draining":
         raise Draining(now.message or "")

@@ -30,8 +30,8 @@ MOST_EXPANDED: Final = 8 << 20
 """Characters of all jobs of a batch and their variables, as JSON."""
 
 MOST_VALUES: Final = 20_000
-"""Values of a template, and variables in its texts. More than that is no job, and would take long
-to check.
+"""Values of a template, and variables in its texts. A larger template is no job, and would take
+long to check.
 """
 DEEPEST: Final = 32
 LONGEST_VALUE: Final = 4096
@@ -79,16 +79,17 @@ Variables = Annotated[dict[Name, Variable], Field(max_length=MOST_DIMENSIONS)]
 
 
 class DataSetPolicy(Strict):
-    """How the jobs of a batch reach a data set, where they do not say it themselves."""
+    """The default access of a batch's jobs to a data set."""
 
     policy: DataPolicy
     size_limit: Size | None = None
 
 
 class BatchRequest(Strict):
-    """Jobs of one template: so many, one for each set of variables, or for each combination.
+    """Jobs of one template: a number, one for each set of variables, or one for each combination.
 
-    The last variable of ``matrix`` changes fastest. What is no variable is the same in all jobs.
+    The last variable of ``matrix`` changes fastest. Everything but variables is the same in all
+    jobs.
     """
 
     id: Annotated[str, Field(pattern=BATCH_ID)]
@@ -139,7 +140,7 @@ class BatchRequest(Strict):
         return json.dumps(said, sort_keys=True, default=_as_json)
 
     def data_problems(self) -> Iterator[Problem]:
-        """Find policies for what is no data set of the template."""
+        """Find policies of parameters that are no data sets of the template."""
         parameters = self.template.get("parameters")
         for name in self.data:
             own = parameters.get(name) if isinstance(parameters, dict) else None
@@ -203,7 +204,7 @@ class TooLarge(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """One item: its variables, and the job made of them, which is not validated yet."""
+    """One item: its variables, and its job, which is not validated yet."""
 
     parameters: Mapping[str, Value]
     job: Mapping[str, Any]

@@ -28,7 +28,9 @@ from controller.store.jobs.tools import AttachedTool
 Mode = Literal["atomic", "best_effort"]
 
 MOST_TIMEOUTS: Final = 3
-"""Timeouts of one plugin in a call; after that, it is not called for the other jobs of the call."""
+"""The maximum number of timeouts of one plugin in a call; after that, the plugin is not called for
+the other jobs of the call.
+"""
 
 PLANS_AT_ONCE: Final = 100
 ARTEFACTS: Final = "artefacts"
@@ -37,7 +39,7 @@ ARTEFACTS: Final = "artefacts"
 
 @dataclass(frozen=True, slots=True)
 class PredecessorJob:
-    """A job that others may follow: its owner and its output."""
+    """A job that may be a predecessor: its owner and its output."""
 
     owner: OwnerKey
     output: str | None
@@ -156,7 +158,7 @@ class CheckResult:
         self.plan, self.tool_plans = None, ()
 
     def is_new(self, known: Mapping[str, JobRecord]) -> bool:
-        """Say whether it has no problems so far, and is not among *known*."""
+        """Return whether it has no problems so far, and is not among *known*."""
         return self.plan is not None and not self.problems and self.plan.job.id not in known
 
 
@@ -164,11 +166,11 @@ class CheckResult:
 class SubmissionResult:
     """The result of submitting one job.
 
-    - ``created``: it is new and accepted.
-    - ``unchanged``: it exists, exactly like this.
-    - ``conflict``: another job with this id exists, or somebody else has what it claims (see
-      ``problems``).
-    - ``rejected``: it cannot be run as requested.
+    - ``created``: the job is new and accepted.
+    - ``unchanged``: exactly this job exists.
+    - ``conflict``: another job with this id exists, or another job or owner holds a claimed
+      resource (see ``problems``).
+    - ``rejected``: the job cannot be run as requested.
     """
 
     id: str | None
@@ -187,7 +189,7 @@ class JobChecks:
     Args:
         pipeline: The plugins.
         defaults: Defaults of jobs.
-        dry_run: Asks the API server about new jobs; None if it is not to be asked.
+        dry_run: Tries new jobs on the API server; None: no dry runs.
     """
 
     def __init__(self, pipeline: Pipeline, defaults: JobDefaults, dry_run: DryRun | None) -> None:
@@ -209,10 +211,10 @@ class JobChecks:
         loop stands still. So only some plans exist at a time.
 
         Args:
-            jobs: The jobs; or, for one that could not be read, why.
-            known: Those of them that are stored, by id.
-            named: Stored jobs whose artefacts they read, by id.
-            mode: Whether a job that is not accepted keeps the others out.
+            jobs: The jobs, or the problems of a job that could not be read.
+            known: The stored jobs among them, by id.
+            named: Stored jobs whose artefacts the jobs read, by id.
+            mode: Whether one rejected job rejects all.
 
         Raises:
             PluginFailed: If a plugin fails with one of them, and *mode* is ``atomic``.
@@ -253,7 +255,8 @@ class JobChecks:
     async def _check(self, job: Job | JobRejected, completion: Completion) -> CheckResult:
         if isinstance(job, JobRejected):
             return CheckResult(job.problems)
-        # Only here: an accepted job is retried and adopted whatever the lists say by then.
+        # Checked here only: an accepted job is retried and adopted even if the lists have changed
+        # by then.
         images = self._defaults.images
         refused = tuple(images.problems(job)) if images is not None else ()
         try:

@@ -2,7 +2,7 @@
 
 A command is stored before it is answered, and the reconciler carries it out. Each locks the job's
 record, so that concurrent commands come one after the other. Two callers that add time both add it.
-A job that runs out of time while somebody extends it either ends or goes on.
+A job that runs out of time during an extension either ends or continues.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from controller.store.outbox.update_rows import raise_counter, read_counter
 EXPIRED: Final = RequestedEnd("EXPIRED", "expired", "its time is over")
 OUT_OF_FUNDS: Final = RequestedEnd("FAILURE", "out_of_funds", "there are no funds for it any more")
 LONGEST_SECONDS: Final = 1e10
-"""The longest time that a job may have: its end is also a due time of plugins."""
+"""The longest time allocation of a job, whose end is also a due time of plugins."""
 _KEY_BYTES: Final = 16
 _TOGETHER: Final = 100
 _ANYTHING: Final = Catalogue()
@@ -54,7 +54,7 @@ class ExtensionResult:
 
 @dataclass(frozen=True, slots=True)
 class OwnerFilter:
-    """Whose jobs: a project's, or a user's that are in no project."""
+    """The owner of jobs: a project, or a user outside projects."""
 
     user: str | None
     project: str | None
@@ -67,8 +67,8 @@ class JobCommands:
         store: The store.
         clock: Unix seconds.
         random: Random bytes.
-        enqueue: Called with the id of a job that the reconciler must look at.
-        catalogue: Says which products' jobs may be extended.
+        enqueue: Called with the id of a job to reconcile.
+        catalogue: The products, which allow or forbid extensions.
     """
 
     def __init__(
@@ -89,8 +89,8 @@ class JobCommands:
     async def end(self, job_id: str, how: RequestedEnd = ASKED) -> JobRecord | None:
         """Request the end of the job, and return the job; None if there is none.
 
-        A repetition changes nothing. For a job that has ended, it removes what is still in the
-        cluster.
+        A repetition changes nothing. For an ended job, the objects that are left in the cluster are
+        removed.
 
         Raises:
             StoreUnavailable: If it could not be stored.
@@ -107,7 +107,7 @@ class JobCommands:
         *,
         which: Callable[[JobRecord], bool] = lambda _: True,
     ) -> dict[str, JobRecord]:
-        """Request the end of each job for which *which* holds; return these as they are now.
+        """Request the end of each job for which *which* holds; return their new records.
 
         A hundred jobs share one commit.
 
@@ -170,7 +170,7 @@ class JobCommands:
 
         Args:
             job_id: The job.
-            seconds: How much is added.
+            seconds: The additional time.
             key: The idempotency key: a repetition with it adds nothing. Without one, every call
                 adds.
 
@@ -234,11 +234,11 @@ class JobCommands:
     ) -> tuple[int, list[str]] | None:
         """End the jobs that are out of funds, then record that usage up to *through* was taken.
 
-        Returns up to where usage was taken, and the jobs that end for lack of funds. Returns None,
-        and does nothing, if the ledger does not reach that far.
+        Returns the ledger's position up to which usage was taken, and the jobs that end for lack of
+        funds. Returns None, and does nothing, if the ledger does not reach that far.
 
-        This is not one transaction: an owner may have thousands of jobs, and nobody else could
-        write meanwhile. If the process stops in between, a repetition finds the jobs ended.
+        This is not one transaction: an owner may have thousands of jobs, and other writers would
+        have to wait. If the process stops in between, a repetition finds the jobs ended.
 
         Raises:
             StoreUnavailable: If not all could be stored; a repetition is safe.

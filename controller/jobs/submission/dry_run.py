@@ -1,10 +1,10 @@
 """Tries jobs on the API server before they are accepted.
 
-Only the server knows about quotas, admission webhooks and missing queues. It is asked for a dry run
-of the VolcanoJob, and its refusal is reported as any other problem. Only a problem of the job
-itself rejects it. What is still to be created (its namespace, our rights there, its queue), and
-what passes (an unavailable or busy server), says nothing about the job. An unavailable server never
-prevents a submission: the job is then accepted, and may be refused later.
+Only the server knows about quotas, admission webhooks and missing queues. The controller requests a
+dry run of the VolcanoJob, and a refusal is reported as any other problem. Only a problem of the job
+itself rejects the job. A missing prerequisite (the namespace, the permissions there, the queue) and
+a temporary failure (an unavailable or busy server) are no problems of the job. An unavailable
+server never prevents a submission: the job is then accepted, and may be refused later.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LONGEST_TEXT: Final = 2000
 
 
 def lacks_dry_run(refusal: KubeError) -> bool:
-    """Say whether a webhook prevents dry runs of any such object.
+    """Return whether a webhook prevents dry runs of any such object.
 
     ``admissionregistration.k8s.io/v1`` allows only webhooks without side effects, but older ones
     may exist.
@@ -60,13 +60,13 @@ def _may_pass(text: str, job: Job) -> bool:
 
 AT_ONCE: Final = 16
 MOST_SECONDS: Final = 10.0
-"""How long one call waits for the server in total, however many jobs it has."""
+"""The longest time for which one call waits for the server, whatever the number of its jobs."""
 
 REST_SECONDS: Final = 5.0
-"""How long a server that did not respond is not asked; submissions do not wait meanwhile."""
+"""The pause after a server did not respond; submissions do not wait meanwhile."""
 
 NO_DRY_RUN_SECONDS: Final = 300.0
-"""How long it is not asked if a webhook does not support dry runs."""
+"""The pause after a webhook did not support dry runs."""
 
 Problems = tuple[Problem, ...]
 Answer = Literal["passed", "refused", "unsure", "untried"]
@@ -77,7 +77,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class TimeBudget:
-    """How long one call may still wait for the server."""
+    """The time for which one call may still wait for the server."""
 
     seconds: float = MOST_SECONDS
 
@@ -121,7 +121,7 @@ class DryRun:
     async def problems_of(
         self, plans: Sequence[Plan], allowance: TimeBudget | None = None
     ) -> list[Problems]:
-        """Return the server's problems with each of *plans*; none where it does not say.
+        """Return the server's problems with each of *plans*; none without a clear response.
 
         The time is taken from the *allowance* of the call.
         """
@@ -144,7 +144,7 @@ class DryRun:
 
     @asynccontextmanager
     async def _within(self, allowance: TimeBudget) -> AsyncIterator[None]:
-        """Cancel what takes longer than what is left of *allowance*."""
+        """Cancel requests that take longer than the rest of *allowance*."""
         began = self._clock()
         try:
             async with asyncio.timeout(allowance.seconds):

@@ -1,8 +1,8 @@
-"""Reservations: what a job claims that others may claim, too.
+"""Reservations: the resources of a job that other jobs may claim, too.
 
 These are public names, predecessors, peers, and places of files. Whether a job can have them is
-decided, and stored, in the transaction that accepts the job. So of two calls that claim the same,
-one comes first.
+decided, and stored, in the transaction that accepts the job. So of two calls that claim the same
+resource, one comes first.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _CIRCLE: Final = "it would wait for itself, or for jobs that do"
 def predecessor_problems(
     jobs: Mapping[str, Job], known: Mapping[str, OwnerKey]
 ) -> dict[str, tuple[Problem, ...]]:
-    """Return which of *jobs* cannot wait for the jobs that they name, and why.
+    """Return the jobs among *jobs* that cannot wait for the jobs that they name, with the reasons.
 
     Args:
         jobs: The jobs of one call, which may wait for each other.
@@ -92,8 +92,8 @@ async def take_links_of(
 ) -> None:
     """Reserve the links of the stored job, and create the session to which they lead.
 
-    It is a session like others, whose own host requires a token. Whether anybody is given one is
-    for the orchestrator to decide.
+    The session is like others: its own host requires a token. The orchestrator decides whether a
+    user gets one.
     """
     where = exposed_by(job)
     if not job.links or where is None:
@@ -115,7 +115,7 @@ async def take_links_of(
 
 
 class PublicLinks:
-    """What plugins may do with links.
+    """The operations of plugins on links.
 
     Args:
         store: The store.
@@ -140,8 +140,8 @@ class PublicLinks:
     async def expose(self, job: Job) -> None:
         """Make the job's links lead to it; idempotent.
 
-        They were reserved at its acceptance. An adopted job reserves them here; if somebody else
-        has them by now, the job has none.
+        They were reserved at its acceptance. An adopted job reserves them here; if another job has
+        them by now, the job has none.
 
         Raises:
             StoreUnavailable: If it could not be stored.
@@ -183,10 +183,10 @@ async def refuse_claims(
     places: Mapping[str, Mapping[str, HeldPlace]],
     now: float,
 ) -> dict[str, SubmissionResult]:
-    """Return which of *jobs*, all of them new, cannot have what they claim, and why.
+    """Return the new jobs among *jobs* whose claims conflict, with the reasons.
 
-    They may name each other as peers, but not one that is itself refused. *places* are the places
-    of owners' files, by job and path; each belongs to its first owner.
+    The jobs may name each other as peers, but not a job that is itself refused. *places* are the
+    places of owners' files, by job and path; each belongs to its first owner.
     """
     # Lock order: a job is locked before the row that guards links.
     held = await _lock_named(transaction, jobs)
@@ -261,7 +261,7 @@ async def _refuse_places(
     # Most jobs of a call have one owner, and so the same places.
     wanted = list(dict.fromkeys(place for named in places.values() for place in named.values()))
     against = await others_places(transaction, wanted) if wanted else {}
-    held: set[HeldPlace] = set()  # by others of this call
+    held: set[HeldPlace] = set()  # by other jobs of this call
     for id_, named in places.items():
         problems = [
             Problem(path, "is a place of another owner's files")

@@ -5,8 +5,9 @@ observes starts, the tool is *run* by a VolcanoJob of its own with one pod. A ru
 is reconciled, charged and removed as a job is, but no list or update shows it.
 
 - ``runs``: when a tool runs, when its run ends, and how it is shown. No I/O.
-- ``plans``: what is run for a tool of a job, the plan of its pod, and its checks.
+- ``plans``: the run of a tool of a job: the plan of its pod, and its checks.
 - ``attachments``: attaches and removes tools, for the API and for submitted jobs.
 
-Flow: attachments → store → reconcile of the job: ``StartTool`` → that of the run → ``EndTool``.
+Flow: attachments → store → reconcile of the job: ``StartTool`` → reconcile of the run →
+    ``EndTool``.
 """

@@ -1,7 +1,7 @@
 """Attaches tools to jobs, and removes them; the reconciler runs them.
 
-A tool is checked as a job is: by the plugins, with the tools that the deployment declares. So a
-tool that cannot run is refused when it is requested.
+The plugins check a tool as they check a job, with the tools that the deployment declares. So a tool
+that cannot run is refused when it is requested.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Tools:
         store: The store.
         plans: Plans the runs.
         clock: Unix seconds.
-        enqueue: Called with the id of a job, or a run, that the reconciler must look at.
+        enqueue: Called with the id of a job or a run to reconcile.
         routes: Called with the id of a job whose sessions have changed.
     """
 
@@ -152,7 +152,7 @@ class Tools:
             made = replace(made, run=there.run)
         else:
             await attach_tools(transaction, [made])
-        # The leader notices it by the job's revision.
+        # The leader notices the tool by the job's revision.
         count = len(tools) + (there is None)
         record = await update_and_notify(transaction, record, now=self._clock(), tools=count)
         return await _view(transaction, made, record), True
@@ -176,7 +176,7 @@ class Tools:
         return next((one for one in views if (one.tool.name, one.tool.rank) == (name, rank)), None)
 
     async def remove(self, job_id: str, name: str, *, rank: int) -> bool | None:
-        """Remove the tool, and end its run and its sessions; say whether it was attached.
+        """Remove the tool, and end its run and its sessions; return whether it was attached.
 
         None if there is no such job.
 
@@ -213,7 +213,7 @@ class Tools:
         """Remove the tool and end its sessions; *held* has the records of its job and run."""
         now = self._clock()
         await detach_tool(transaction, tool)
-        # A run that began since the tool was read is not locked: its own reconcile ends it.
+        # A run that began after the tool was read is not locked: its own reconcile ends it.
         run = held.get(tool.run or "")
         if run is not None and not run.is_final:
             await request_end(transaction, run, now=now, how=REMOVED)
@@ -231,7 +231,7 @@ class Tools:
 def adopted_tools(job: Job, defaults: JobDefaults, *, now: float) -> list[AttachedTool]:
     """Return the tools that an adopted job requested when it was accepted.
 
-    Which of the job's files they do not see is not known any more.
+    The files of the job that these tools do not see are not known any more.
     """
     declared = defaults.pods.tools
     found = [name for name in job.tools if name in declared.tools]

@@ -1,4 +1,4 @@
-"""What is run for a job's tools: one pod each, planned from a declaration and the job."""
+"""The runs of a job's tools: one pod each, planned from a declaration and the job."""
 
 from __future__ import annotations
 
@@ -54,10 +54,10 @@ def tool_at(endpoint: str | None) -> str | None:
 
 
 def make_tool_job(job: Job, name: str, tool: Tool) -> Job:
-    """Return what is run for *tool* beside *job*: with its owner, its queue and its files.
+    """Return the run of *tool* beside *job*, with the job's owner, queue and files.
 
-    Of the job's parameters it has only the files, neither secrets nor licences. Of a data set that
-    each pod of the job copies, it sees the original.
+    Of the job's parameters the run has only the files, neither secrets nor licences. It sees the
+    original of a data set that each pod of the job copies.
     """
     files = {
         parameter: _mounted(given)
@@ -106,7 +106,7 @@ def tool_spec(tool_job: Job) -> dict[str, Any]:
 
 
 def is_bound_to_node(tool_job: Job, shared_volumes: frozenset[str]) -> bool:
-    """Say whether a tool must be on its rank's node: it mounts a volume that one node can mount."""
+    """Return whether a tool must be on its rank's node, by a volume that one node mounts."""
     return any(file.source.volume not in shared_volumes for file in tool_job.files())
 
 
@@ -166,7 +166,7 @@ class ToolPlans:
     Args:
         pipeline: The plugins.
         defaults: The declared tools, and the defaults of jobs.
-        try_out: Asks the API server; None if it is not to be asked.
+        try_out: Tries plans on the API server; None: no dry runs.
     """
 
     def __init__(
@@ -180,10 +180,10 @@ class ToolPlans:
     async def of_new(self, job: Job, plan: Plan, *, now: float) -> list[PlannedTool]:
         """Return the tools that a submitted job requests, in its order.
 
-        The API server is not asked: a submission asks it about all of its jobs at once.
+        There is no dry run here: a submission tries all of its jobs at once.
 
         Raises:
-            JobRejected: With what is wrong with them.
+            JobRejected: With their problems.
             PluginFailed: If a plugin fails.
         """
         problems = list(self._problems(job.tools))
@@ -230,8 +230,8 @@ class ToolPlans:
         namespace = plan.volcano_job.namespace
         made = await self._pipeline.plan(tool_job)
         if made.volcano_job.namespace != namespace:
-            # A run is in the namespace of its job, which stays where it was accepted, whatever the
-            # settings say.
+            # A run is in the namespace of its job. That is final since the acceptance, even if the
+            # settings change.
             made = await self._pipeline.plan(tool_job, accepted_in=namespace)
         unshared = unshared_folders(plan, job.task_of(rank) or "")
         tool = make_attached(job, name, rank, self._defaults, now=now, unshared=unshared)

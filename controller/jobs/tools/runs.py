@@ -67,7 +67,7 @@ class DueRun:
 
 
 def goes_on(job: JobRecord) -> bool:
-    """Say whether the job's attempt continues, as far as is decided."""
+    """Return whether the job's attempt continues, as far as is decided."""
     ends = job.is_final or job.outcome is not None or job.desired != "run"
     return not ends and job.renewal is None and job.uid is not None
 
@@ -100,7 +100,7 @@ def why_unwanted(
     record: JobRecord | None,
     pods: Iterable[ObservedPod],
 ) -> RequestedEnd | None:
-    """Return why the run must end; None if it may continue.
+    """Return the reason why the run must end; None if it may continue.
 
     Args:
         run: The run's record.

@@ -1,6 +1,6 @@
-"""Why a VolcanoJob was refused or waits, by what the cluster says. No I/O.
+"""Why a VolcanoJob was refused or waits, by the messages of the cluster. No I/O.
 
-- ``denials``: refused by the API server.
-- ``waiting``: accepted, and not running; whether any node could fit it.
+- ``denials``: refusals of the API server.
+- ``waiting``: accepted VolcanoJobs that do not run; whether any node could fit them.
 - ``causes``: the causes that messages of the cluster name.
 """

@@ -18,7 +18,7 @@ def _table(*rows: tuple[str, str]) -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 _REFUSALS: Final = _table(
-    # A webhook that does not answer may repeat the denial of another.
+    # The error of a webhook without a response may repeat the denial of another webhook.
     (r"failed (?:calling|to call) webhook", "refused"),
     # Volcano's webhooks, of a PodGroup. A closed queue may open again.
     (r"to queue with state", "queue_closed"),
@@ -37,7 +37,9 @@ _REFUSALS: Final = _table(
     (r"because it is being terminated", "namespace_ends"),
     (r'\bPod "[^"]*" is invalid: ', "pod_invalid"),
 )  # fmt: skip
-"""Of pods and PodGroups that the API server refuses (its admission plugins, and webhooks)."""
+"""Causes for pods and PodGroups that the API server refuses (its admission plugins, and
+webhooks).
+"""
 
 _SCHEDULING: Final = _table(
     (r"persistentvolumeclaim \"?[^\"]*\"? ?not found|can't find pvc", "missing_claim"),
@@ -47,13 +49,13 @@ _SCHEDULING: Final = _table(
      "no_matching_node"),
     (r"0/0 nodes|no nodes available", "no_node"),
 )  # fmt: skip
-"""Of pods that fit on no node (plugins of kube-scheduler and of Volcano)."""
+"""Causes for pods that fit on no node (plugins of kube-scheduler and of Volcano)."""
 
 _QUEUES: Final = _table(
     (r"resource in cluster is overused", "cluster_full"),
     (r"queue resource quota insufficient|overused|insufficient", "queue_full"),
 )
-"""Of PodGroups that are not admitted to their queue (Volcano, action ``enqueue``)."""
+"""Causes for PodGroups that are not admitted to their queue (Volcano, action ``enqueue``)."""
 
 _MISSING: Final = _table(
     (r"couldn't find key|references non-existent secret key|non-existent config key",
@@ -64,7 +66,7 @@ _MISSING: Final = _table(
     (r"executable file .*not found|no such file or directory|permission denied|exec format error",
      "start_error"),
 )  # fmt: skip
-"""Of containers that cannot be created, and volumes that cannot be mounted (kubelets)."""
+"""Causes for containers that cannot be created, and volumes that cannot be mounted (kubelets)."""
 
 _INSUFFICIENT: Final = re.compile(
     r"[Ii]nsufficient ((?:[a-z0-9.-]+/)?[A-Za-z0-9][\w.-]*?)(?=[.,;:]?(?:\s|$))"

@@ -1,8 +1,8 @@
 """Why the API server refused a VolcanoJob, read from its response. No I/O.
 
 A 422 names fields in its causes. A denial of a webhook is a sentence; Volcano's has several, each
-ending in a semicolon, with places as words. A message is kept as it is, except the prefix that says
-who reports it, and a path at its beginning.
+ending in a semicolon, with places as words. A message is kept as it is, except the prefix that
+names the reporter, and a path at its beginning.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from shared.text import plain_text
 Finding = tuple[str, str]
 
 _LONGEST: Final = 2000
-"""Of one cause."""
+"""The limit of one cause, in characters."""
 _MOST_READ: Final = 1 << 16
 """Anybody can write a webhook, so its messages are bounded."""
 
@@ -42,12 +42,12 @@ _NAMES: Final = re.compile(rf"(?<![\w.])({_PLACE})")
 _OF_GO: Final = re.compile(r"Go struct field \w+\.([\w.]+) of type")
 _NO_PATHS: Final = frozenset({"", "[]", "<nil>", "<root>"})
 _UNCHECKED: Final = "some validation rules were not checked"
-"""What a server appends to the causes."""
+"""The text that a server appends to the causes."""
 
 _ERRORS: Final = re.compile(r"^\d+ errors? occurred:\s*\n")
 _BULLET: Final = re.compile(r"^\s*\* ", re.MULTILINE)
 _VALID_ONES: Final = re.compile(r",?\s*valid (?:events|actions) are \[[^\]]*\]")
-"""Volcano's webhook appends all of them, in a different order each time."""
+"""Volcano's webhook appends all resources, in a different order each time."""
 _SENTENCE: Final = re.compile(r'(?:"(?:[^"\\]|\\.)*"|[^;])+')
 """Up to a semicolon that is not within a quoted value."""
 _NEXT_OF_TEMPLATE: Final = re.compile(r"\.\s+(?=template\.[\w.\[\]]+: )")

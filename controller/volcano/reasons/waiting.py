@@ -1,6 +1,6 @@
-"""Why a VolcanoJob waits, by what the cluster says. No I/O.
+"""Why a VolcanoJob waits, by the messages of the cluster. No I/O.
 
-Volcano reports it in several places, none of which is the VolcanoJob:
+Volcano reports the reason in several places, none of which is the VolcanoJob:
 
 - A pod that fits on no node has the condition ``PodScheduled``.
 - Pods that the API server refuses (a quota, Pod Security) exist only as events ``FailedCreate`` of
@@ -10,8 +10,8 @@ Volcano reports it in several places, none of which is the VolcanoJob:
 
 (Seen with Volcano 1.15.1.)
 
-That no node could fit the pods even if it were empty is reported, but not refused: a pool may grow,
-also from zero nodes. What only a scheduler knows (taints, affinities, running pods) is left to it.
+Pods that would not even fit on an empty node are reported, but not refused: a pool may grow, also
+from zero nodes. Taints, affinities and running pods are left to the scheduler.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ _STEPS: Final = frozenset((*_MOUNTS, *_SANDBOXES, *_GOES_ON))
 class Explanation:
     """Why a job waits, or has failed: a machine-readable reason, a message, and details.
 
-    ``details`` have a ``cause`` that is finer than the reason, and what it is about. They are not
+    ``details`` have a ``cause``, which is finer than the reason, and the objects that it names.
+    They are not
     compared: the same reason and message are not reported again.
     """
 
@@ -71,7 +72,7 @@ class Explanation:
 
 
 QUEUED: Final = Explanation("queued", "waiting in the queue", {"cause": "queued"})
-"""Of a job about which nothing else is known."""
+"""The explanation of a job without any other message."""
 
 
 NOT_TAKEN_UP: Final = Explanation(
@@ -79,7 +80,7 @@ NOT_TAKEN_UP: Final = Explanation(
     "Volcano has not taken it up yet: its controllers may be away",
     {"cause": "not_taken_up"},
 )
-"""Of a VolcanoJob that has neither status nor PodGroup though it has existed for a while."""
+"""The explanation of a VolcanoJob without status and PodGroup that has existed for a while."""
 
 
 def group_name(job: str, uid: str) -> str:
@@ -93,8 +94,8 @@ def explain_refused(
     """Return why pods, or the objects before them, are not created, by the VolcanoJob's *events*.
 
     The PodGroup is the last object before the pods: once it exists, a later try created what was
-    refused before. Objects refused before *since*, when the VolcanoJob entered its phase, were
-    created, too: a restarted job waits for something else. Events are kept for an hour.
+    refused before. Objects that were refused before *since*, when the VolcanoJob entered its phase,
+    were created, too: a restarted job has another reason. Events are kept for an hour.
     """
     # Times are whole seconds.
     current = (one for one in events if _time_of(one) > since - 1)
@@ -153,7 +154,7 @@ def _time_of(event: Mapping[str, Any]) -> float:
 
 
 def _refusal(message: str) -> str:
-    """Return what the API server answered to Volcano, as the *message* of an event has it."""
+    """Return the API server's response to Volcano, from the *message* of an event."""
     message = message.removeprefix(_COMBINED)
     if match := _OF_GO.search(message):
         return _unquoted(match[1])
@@ -186,7 +187,7 @@ _LATER: Final = "nodes may be added"
 
 @dataclass(frozen=True, slots=True)
 class NodeRoom:
-    """What an empty node could give to pods, in thousandths, by resource."""
+    """The resources of an empty node for pods, in thousandths, by resource."""
 
     labels: Mapping[str, str]
     given: Mapping[str, int]
@@ -202,7 +203,7 @@ def read_node(node: Mapping[str, Any]) -> NodeRoom | None:
 
 
 def takes_pods(node: Mapping[str, Any]) -> bool:
-    """Say whether *node* is ready and not cordoned."""
+    """Return whether *node* is ready and not cordoned."""
     if (node.get("spec") or {}).get("unschedulable"):
         return False
     conditions = (node.get("status") or {}).get("conditions") or ()

@@ -21,7 +21,7 @@ _HANDSHAKE_SECONDS = 10.0
 
 
 class ProtocolError(Exception):
-    """The client sent something that RFC 6143 or this server does not know."""
+    """The client sent a message that RFC 6143 or this server does not know."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Viewer:
         """Speak RFB until the client disconnects.
 
         Raises:
-            ProtocolError: If the client sends what cannot be understood.
+            ProtocolError: If the client sends an unknown message.
         """
         async with asyncio.timeout(_HANDSHAKE_SECONDS):
             await self._handshake(name)

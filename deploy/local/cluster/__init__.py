@@ -1,4 +1,4 @@
-"""The embedded cluster: what the demo and the tests run when there is no Kubernetes.
+"""The embedded cluster: the replacement of Kubernetes for the demo and the tests.
 
 It consists of three programs. Each is a process, started as ``python -m
 deploy.local.cluster.<name>``:

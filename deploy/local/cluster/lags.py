@@ -1,4 +1,4 @@
-"""How late the parts of a real cluster are.
+"""The lags of the parts of a real cluster.
 
 Each lag is off unless a test asks for it: `EmbeddedCluster(lags=LAGS)`, or `set_lags` while it
 runs. A program reads the file with the lags when it starts and at SIGHUP.

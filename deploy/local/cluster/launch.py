@@ -134,7 +134,7 @@ class EmbeddedCluster:
             raise ClusterFailed(f"{program} ended before it was ready: {_tail(self.log(program))}")
 
     async def kill_program(self, program: Program) -> None:
-        """End *program* with SIGKILL, to test what its death leaves behind."""
+        """End *program* with SIGKILL, to test the effects of its death."""
         child = self._children.pop(program)
         child.kill()
         await asyncio.to_thread(_end, child, grace_seconds=5.0)

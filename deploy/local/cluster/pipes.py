@@ -1,4 +1,4 @@
-"""Reads what processes write: pipes and terminals, each closed exactly once."""
+"""Reads the output of processes from pipes and terminals, each closed exactly once."""
 
 import asyncio
 import os

@@ -1,4 +1,4 @@
-"""What the three programs share: arguments, readiness, and how they end."""
+"""The common parts of the three programs: arguments, readiness, and their end."""
 
 import argparse
 import asyncio

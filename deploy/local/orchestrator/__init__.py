@@ -6,7 +6,7 @@ decisions the controller and the gateway accept. Read this one before you write 
 - ``keys``: the signing key, and the key set that controller and gateway fetch.
 - ``tokens``: service tokens for the controller's API, session tokens for the gateway.
 - ``controller``: a client of the controller's API.
-- ``sessions``: decides which user may open what. Nothing else makes this decision.
+- ``sessions``: decides which user may open which app. Nothing else makes this decision.
 - ``web``, ``handlers``: a page on which a user picks an app, sees its job start, opens, extends,
   shares and stops it, and reads its log and history.
 

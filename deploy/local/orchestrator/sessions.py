@@ -1,4 +1,4 @@
-"""Decides which user may open what. Only the orchestrator makes this decision."""
+"""Decides which user may open which app. Only the orchestrator makes this decision."""
 
 from __future__ import annotations
 

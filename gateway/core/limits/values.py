@@ -1,4 +1,4 @@
-"""What a connection may use, in time and memory. Every limit has its unit and its reason."""
+"""The limits of a connection in time and memory. Every limit has its unit and its reason."""
 
 from __future__ import annotations
 
@@ -49,8 +49,9 @@ class Limits:
     hopeless anyway; this limits its cost."""
 
     worker_memory_bytes: int | None = None
-    """What a worker may use before it sheds load. None for its share of the control group's limit;
-    0 never sheds load."""
+    """The memory of a worker above which it sheds load. None for its share of the control group's
+    limit; 0 never sheds load.
+    """
 
     head_seconds: float = 10.0
     """From the first byte of a request head to its last: a slower client is an attacker or gone."""

@@ -36,7 +36,9 @@ class Encoding(IntEnum):
 MEASURED: Final = (
     frozenset(map(int, Encoding)) | frozenset(range(-32, -22)) | frozenset(range(-256, -246))
 )
-"""What a browser may announce: the above, and levels of JPEG quality and of compression."""
+"""The encodings that a browser may announce: the above, and levels of JPEG quality and
+compression.
+"""
 
 
 class ServerMessage(IntEnum):

@@ -98,9 +98,9 @@ _STOPS: Final = MappingProxyType({"Aborted": "AbortJob", "Terminated": "Terminat
 
 
 def failed(seen: ObservedState, job: ObservedJob) -> Step:
-    """Return what follows from the failure of the VolcanoJob.
+    """Return the step after a failure of the VolcanoJob.
 
-    Where Volcano did not carry out a policy of the job, this controller does.
+    If Volcano did not carry out a policy of the job, this controller does.
     """
     policies = policies_of(seen.record)
     if policies and seen.pods_stale:
@@ -134,10 +134,10 @@ NEWS_SECONDS: Final = 30.0
 
 
 def news_of_pods_until(seen: ObservedState, job: ObservedJob, policies: Policies) -> float | None:
-    """Return until when to wait for watch events that say how the pods failed; None if not.
+    """Return the end of the wait for watch events of the failed pods; None: no wait.
 
     Pods and VolcanoJobs have separate watches. A pod whose events are all outstanding is in no
-    cache, and if it is deleted already, no list shows it either.
+    cache, and after its deletion no list shows it either.
     """
     until = job.phase_since + NEWS_SECONDS if job.phase_since else 0.0
     matters = policies.restarts and not _ended_by_command(seen.record)
@@ -145,7 +145,7 @@ def news_of_pods_until(seen: ObservedState, job: ObservedJob, policies: Policies
 
 
 def _is_unexplained(step: Step) -> bool:
-    """Say whether no pod explains the failure; Volcano's own message explains little."""
+    """Return whether no pod explains the failure; Volcano's own message explains little."""
     if not isinstance(step, SetOutcome) or step.reason != _UNEXPLAINED.reason:
         return False
     return (step.details or {}).get("cause") in (None, "volcano")
@@ -154,7 +154,7 @@ def _is_unexplained(step: Step) -> bool:
 def after_failure(
     seen: ObservedState, job: ObservedJob, policies: Policies, followed: Triggered | None
 ) -> SetOutcome | StartNextAttempt:
-    """Return what follows from a failure: what a policy demands, another attempt, or the end."""
+    """Return the step after a failure: a policy's action, another attempt, or the end."""
     record = seen.record
     found = explain_failure(job, (*seen.pods, *seen.departed), seen.runs.values())
     failure = _UNEXPLAINED
@@ -190,17 +190,17 @@ def _why_again(seen: ObservedState, job: ObservedJob, failure: SetOutcome) -> st
 
 
 def _knows_failure(seen: ObservedState) -> bool:
-    """Say whether a replica's last pod is known to have failed."""
+    """Return whether a replica's last pod is known to have failed."""
     return any(has_failed(run) for run in last_of_replicas(seen.runs.values()))
 
 
 def _evictions_counted_as_retries(seen: ObservedState, job: ObservedJob) -> bool:
-    """Say whether Volcano gave up because it counted evictions as retries."""
+    """Return whether Volcano gave up because it counted evictions as retries."""
     return used_retries(job.retries, seen.runs.values()) < job.max_retry <= job.retries
 
 
 def _ended_by_command(record: JobRecord) -> bool:
-    """Say whether this controller ended the VolcanoJob by a command: then no policy applies."""
+    """Return whether this controller ended the VolcanoJob by a command: then no policy applies."""
     return record.stopping or record.ordered is not None
 
 
@@ -214,9 +214,9 @@ def outcome_of_command(record: JobRecord) -> SetOutcome:
 
 
 def aborted_or_terminated(seen: ObservedState, job: ObservedJob) -> SetOutcome | StartNextAttempt:
-    """Return what follows where Volcano aborted or terminated a VolcanoJob.
+    """Return the step after Volcano aborted or terminated a VolcanoJob.
 
-    It does so by a policy, or by a command of another client.
+    Volcano does so by a policy, or by a command of another client.
     """
     policies = policies_of(seen.record)
     found = explain_failure(job, (*seen.pods, *seen.departed), seen.runs.values())
@@ -250,7 +250,7 @@ def _retry_message(followed: Triggered, policies: Policies) -> str:
 
 
 def _refused_pods(record: JobRecord, job: ObservedJob) -> SetOutcome | StartNextAttempt | None:
-    """Return what follows where Volcano has given up creating the pods; None where it has not.
+    """Return the step after Volcano has given up creating the pods; None if it has not.
 
     Volcano terminates a VolcanoJob after 15 tries (``--max-requeue-num``). If the quota is used up
     by other jobs, that is not the job's fault: another attempt waits for room.
@@ -268,7 +268,7 @@ def _refused_pods(record: JobRecord, job: ObservedJob) -> SetOutcome | StartNext
 def only_sidecars_run(
     seen: ObservedState, job: ObservedJob, left: Sequence[ObservedPod]
 ) -> ConfirmPods | Wait | None:
-    """Return what follows where only sidecars run in the pods *left*; None where nothing does."""
+    """Return the step if only sidecars run in the pods *left*; None otherwise."""
     # The sidecars may still have to forward the last output of the program.
     due = {pod.uid: seen.runs[pod.uid].seen_at + seen.sidecar_seconds for pod in left}
     later = [at for at in due.values() if at > seen.now]
@@ -313,7 +313,7 @@ def _as_ended(run: PodRecord) -> PodRecord:
 
 
 def _succeeded(job: Job, runs: Sequence[PodRecord]) -> bool:
-    """Say whether the job has succeeded, by the rules by which Volcano counts ended pods."""
+    """Return whether the job has succeeded, by Volcano's rules for the counts of ended pods."""
     well = Counter(run.task for run in runs if run.phase == "Succeeded")
     if job.min_success is not None and well.total() >= job.min_success:
         return True

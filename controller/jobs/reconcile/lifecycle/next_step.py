@@ -2,7 +2,7 @@
 
 ``decide`` names one step. The reconciler does it and calls ``decide`` again. Nothing here acts or
 keeps state: the same observed state gives the same step. The removal from the cluster is decided
-here, too: the order in which a job's objects are deleted, and what to do about objects that appear
+here, too: the order in which a job's objects are deleted, and the deletion of objects that appear
 late.
 """
 
@@ -89,7 +89,7 @@ def with_outcome(seen: ObservedState) -> Step:
 
 
 def must_be_removed(record: JobRecord) -> bool:
-    """Say whether the VolcanoJob is deleted at once, and not by Volcano some time after its end.
+    """Return whether the VolcanoJob is deleted at once, and not by Volcano some time after its end.
 
     Volcano never deletes an aborted VolcanoJob.
     """
@@ -98,7 +98,7 @@ def must_be_removed(record: JobRecord) -> bool:
 
 
 def _only_sidecars_ran(seen: ObservedState) -> bool:
-    """Say whether only sidecars run, or only sidecars ran until the VolcanoJob was deleted.
+    """Return whether only sidecars run, or only sidecars ran until the VolcanoJob was deleted.
 
     Volcano never ends a VolcanoJob while a container of its pods runs.
     """
@@ -122,13 +122,13 @@ def removal(seen: ObservedState) -> Step | None:
     if seen.logs_until is not None and seen.now < seen.logs_until:
         return Wait(seen.logs_until)
     if record.removed_uid != uid:
-        # Another client deletes it, and has chosen what happens to its pods.
+        # Another client deletes it, and has chosen whether its pods stay.
         others = shown and job is not None and job.deleting and record.desired != "ended"
         return Wait() if others else DeleteVolcanoJob(uid)
     own = seen.own(seen.pods)
     if left := tuple(pod for pod in own if not pod.deleting and _may_be_deleted(seen, pod)):
         return DeletePods(left)
-    # A dead node never confirms a deletion, and nobody deletes a pod that was kept on purpose. Only
+    # A dead node never confirms a deletion, and a pod that was kept on purpose is not deleted. Only
     # the next attempt needs the names of these pods.
     awaited = [pod for pod in own if record.renewal is not None or not _stays(seen, pod)]
     held_by_them = job is not None and job.deleting and own and not awaited
@@ -136,13 +136,13 @@ def removal(seen: ObservedState) -> Step | None:
 
 
 def _stays(seen: ObservedState, pod: ObservedPod) -> bool:
-    """Say whether a pod of the deleted VolcanoJob may stay in the cluster, and uses nothing."""
+    """Return whether a pod of the deleted VolcanoJob may stay in the cluster, and uses nothing."""
     kept = pod.is_over and not pod.deleting and not _may_be_deleted(seen, pod)
     return pod.lost or kept
 
 
 def _may_be_deleted(seen: ObservedState, pod: ObservedPod) -> bool:
-    """Say whether a pod of the deleted VolcanoJob may be deleted.
+    """Return whether a pod of the deleted VolcanoJob may be deleted.
 
     A pod without an owner was kept on purpose (``--cascade=orphan``). It is deleted only once the
     end of the job is requested.
@@ -166,8 +166,8 @@ def in_final_state(seen: ObservedState) -> Step:
     job, record = seen.job, seen.record
     if job is None or job.deleting or job.uid == record.removed_uid:
         return Wait()
-    # A second VolcanoJob of the job: the response to its creation was lost, and it was created
-    # after the end of the job.
+    # A second VolcanoJob of the job: the response to its creation was lost, and the VolcanoJob
+    # appeared after the end of the job.
     late = job.uid != record.uid and _was_made_for(job, record)
     its_own = job.uid == record.uid and must_be_removed(record)
     return DeleteVolcanoJob(job.uid) if late or its_own else Wait()
@@ -178,10 +178,10 @@ def _was_made_for(job: ObservedJob, record: JobRecord) -> bool:
 
 
 def _of_earlier_attempt(record: JobRecord, job: ObservedJob) -> DeleteVolcanoJob | Wait | None:
-    """Return what to do about *job* if it belongs to an earlier attempt, which is over; else None.
+    """Return the step for *job* if it belongs to an earlier attempt, which is over; else None.
 
     A former leader can be suspended in the middle of a create request. The VolcanoJob is then
-    created when that process continues, whoever leads by then.
+    created when that process continues, even if another process leads by then.
     """
     if job.attempt >= record.attempt or not _was_made_for(job, record):
         return None
@@ -223,7 +223,7 @@ def _without_outcome(seen: ObservedState) -> Step:
 
 
 def _is_newer(job: ObservedJob, record: JobRecord) -> bool:
-    # An annotation that somebody edits does not make a known VolcanoJob another attempt.
+    # An edited annotation does not make a known VolcanoJob another attempt.
     return job.uid != record.uid and job.attempt > record.attempt
 
 
@@ -243,8 +243,8 @@ def _not_submitted(seen: ObservedState) -> Step:
     if seen.parked is not None:
         return seen.update_if_new(UpdateStatus(JobEvent.WAITS, "parked", seen.parked))
     if seen.job is not None:
-        # The response to its creation was lost. It is found, even if the job is to be suspended by
-        # now.
+        # The response to its creation was lost. The VolcanoJob is found, even if a suspension of
+        # the job was requested by now.
         return _of_earlier_attempt(seen.record, seen.job) or Submit()
     if bad := [one for one in seen.predecessors if not (one.goes_on or one.ended_well)]:
         return _predecessor_failed(bad[0])
@@ -271,7 +271,7 @@ def _waits_for(job_ids: Sequence[str]) -> str:
 
 
 QUIET_SECONDS: Final = 300.0
-"""How long a message is not sent again that differs from the last one only in numbers."""
+"""For this time, a message that differs from the last one only in numbers is not sent again."""
 _SUCCEEDED: Final = SetOutcome(State.SUCCESS, "completed")
 _OVER: Final = (Progress.SUCCEEDED, Progress.FAILED)
 """In these phases Volcano itself deletes the VolcanoJob, perhaps before its end was observed."""
@@ -298,7 +298,7 @@ def _by_volcano_job(seen: ObservedState) -> Step:
 
 
 def _missed_start(seen: ObservedState) -> UpdateStatus | None:
-    """Return the status update that the job ran, if it ended before that was observed.
+    """Return the status update that the job ran, if the job ended before it was observed running.
 
     When hundreds of jobs start at once, a short one can end before a worker reconciles it.
     """
@@ -310,7 +310,7 @@ def _missed_start(seen: ObservedState) -> UpdateStatus | None:
 
 
 def _gone(seen: ObservedState) -> ConfirmGone | Wait:
-    """Return what follows if the VolcanoJob is gone: its own end, if it had ended before."""
+    """Return the step after the VolcanoJob is gone: its own end, if it had ended before."""
     if seen.last is None:
         return ConfirmGone(LOST)
     match progress_of(seen.last.phase):
@@ -336,7 +336,8 @@ def _gone_after_failure(seen: ObservedState, last: ObservedJob) -> ConfirmGone |
 def _by_phase(seen: ObservedState, job: ObservedJob) -> Step:
     progress = progress_of(job.phase)
     match progress:
-        # Also if the job was resumed meanwhile: the abort command may be on its way, or lost.
+        # This holds even if the job was resumed meanwhile: the abort command may be under way, or
+        # lost.
         case Progress.WAITING | Progress.RUNNING if (
             seen.record.desired == "suspended" or seen.record.stopping
         ):
@@ -377,7 +378,7 @@ def _companions_first(seen: ObservedState, step: Step) -> Step:
         return ApplyCompanions()
     if not isinstance(step, Wait):
         return step
-    # The cache may only lag, so every other step comes first.
+    # The cache may just lag, so every other step comes first.
     return RestoreCompanions() if seen.service_missing else step
 
 

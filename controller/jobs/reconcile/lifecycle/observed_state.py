@@ -1,4 +1,4 @@
-"""The observed state of a job: what ``next_step`` decides by."""
+"""The observed state of a job: the input of ``next_step``."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ class ObservedState:
     job: ObservedJob | None
     """The VolcanoJob, if the cache shows one."""
     last: ObservedJob | None = None
-    """The VolcanoJob as it was last, if it was observed to be deleted."""
+    """The last state of the VolcanoJob, if it was observed to be deleted."""
     deleted_uids: frozenset[str] = frozenset()
     """Uids of VolcanoJobs of the job whose deletion was accepted, or that are gone."""
 
     pods: tuple[ObservedPod, ...]
     """The pods that the cache shows."""
     departed: tuple[ObservedPod, ...] = ()
-    """Pods that were observed to be deleted, as they were last."""
+    """The last states of pods that were observed to be deleted."""
     pods_stale: bool = False
     """Whether the watch of pods is interrupted, so that ``pods`` may be outdated."""
     runs: Mapping[str, PodRecord] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class ObservedState:
     sidecar_seconds: float = 60.0
     """How long sidecars may run after the job's own containers have ended."""
     logs_until: float | None = None
-    """Until when ended pods must stay, since their logs are being read."""
+    """The time until which ended pods must stay, since their logs are being read."""
 
     companions_applied: bool
     """Whether all companions were applied and are owned by the VolcanoJob."""
@@ -50,7 +50,7 @@ class ObservedState:
     """Whether the cache lacks a Service of a rank that was applied."""
 
     hooks: Mapping[str, HookState] = field(default_factory=dict)
-    """How the plugins' hooks stand; empty where they do not matter yet."""
+    """The state of the plugins' hooks; empty while the hooks do not matter yet."""
     knows_hooks: bool = True
     """Whether ``hooks`` were read."""
     paused_hooks: frozenset[Hook] = frozenset()
@@ -71,7 +71,7 @@ class ObservedState:
     timers: Mapping[str, Timer] = field(default_factory=dict)
     """The timers of policies with a timeout, by trigger."""
     requeue_after: float | None = None
-    """Seconds after which the job is due though nothing changes."""
+    """Seconds after which the job is due even without a change."""
 
     parked: str | None = None
     """Why this version cannot process the job."""
@@ -83,14 +83,14 @@ class ObservedState:
     ending_runs: tuple[str, ...] = ()
     """Ids of runs of the job's tools that must end."""
     unwanted: RequestedEnd | None = None
-    """Of a tool's run: why it must end."""
+    """The reason why a tool's run must end."""
 
     def after(self, record: JobRecord | None) -> ObservedState | None:
         """Return the observed state after a step that changed only the record.
 
-        None if the job must be observed anew. That is so if another process has changed the record
-        meanwhile, if another attempt has begun, or if the next step depends on hooks that were not
-        read.
+        None if the job must be observed anew. The job must be observed anew if another process has
+        changed the record meanwhile, if another attempt has begun, or if the next step depends on
+        hooks that were not read.
         """
         if record is None or record.is_final:
             return None
@@ -106,7 +106,7 @@ class ObservedState:
         return own_pods(pods, self.record.uid, self.runs)
 
     def still_runs(self) -> bool:
-        """Say whether a pod of the current attempt has not ended."""
+        """Return whether a pod of the current attempt has not ended."""
         return any(not pod.is_over for pod in self.own(self.pods))
 
     def staying(self) -> list[ObservedPod]:
@@ -136,5 +136,5 @@ class ObservedState:
 
 
 def hooks_matter(record: JobRecord) -> bool:
-    """Say whether the next step may be to run a hook."""
+    """Return whether the next step may be to run a hook."""
     return record.state == State.RUNNING or record.outcome is not None

@@ -1,4 +1,4 @@
-"""The steps that may follow for a job: ``next_step`` decides one, ``actions`` does it."""
+"""The possible steps for a job: ``next_step`` decides one, ``actions`` does it."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ class RestoreCompanions:
     """Apply the companions again: the cache does not show a Service of a rank."""
 
 
-# What is recorded
+# Records
 
 
 @dataclass(frozen=True, slots=True)
 class RecordPods:
-    """Record what is observed of the job's pods, before the pods are gone."""
+    """Record the observations of the job's pods, before the pods are gone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class UpdateStatus:
 
 @dataclass(frozen=True, slots=True)
 class SaveRecoveryData:
-    """Save in a ConfigMap beside the VolcanoJob what a lost store could not be recovered without.
+    """Save the data for the recovery of a lost store in a ConfigMap beside the VolcanoJob.
 
     ``what`` is JSON.
     """
@@ -71,7 +71,7 @@ class SaveRecoveryData:
 
 @dataclass(frozen=True, slots=True)
 class SetTimers:
-    """Make these the job's timers, and no others."""
+    """Replace the job's timers by these."""
 
     timers: tuple[Timer, ...]
 
@@ -102,7 +102,7 @@ class AbortVolcanoJob:
 
 @dataclass(frozen=True, slots=True)
 class IssueCommand:
-    """Issue a Volcano command, as a policy demands whose timeout this controller times."""
+    """Issue the Volcano command of a policy whose timeout this controller times."""
 
     action: str
     why: str
@@ -124,7 +124,7 @@ class ResetForNextAttempt:
 
 @dataclass(frozen=True, slots=True)
 class AdoptNewerAttempt:
-    """Continue with the attempt that the cluster shows: the store was restored from before it."""
+    """Continue with the attempt that the cluster shows: the restored store is older."""
 
 
 # The end
@@ -132,7 +132,7 @@ class AdoptNewerAttempt:
 
 @dataclass(frozen=True, slots=True)
 class SetOutcome:
-    """Decide how the job ends."""
+    """Decide the outcome of the job."""
 
     outcome: Outcome
     reason: str
@@ -174,12 +174,12 @@ class DeletePods:
 
 @dataclass(frozen=True, slots=True)
 class ExpireJob:
-    """Request the end of a parked job whose time is over: no plugin does."""
+    """Request the end of a parked job whose time is over: plugins do not see parked jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """Make the outcome the job's final state, and drop what was kept for the job."""
+    """Make the outcome the job's final state, and drop the data that was kept for the job."""
 
 
 # Tools

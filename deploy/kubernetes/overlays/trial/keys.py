@@ -1,7 +1,7 @@
 """Makes the trial's Secrets: keys, Redis passwords, and an orchestrator's key to sign with.
 
-Runs in the controller's image, as a Job of the trial. Everything follows from one seed, which is
-made once: what is there already is left as it is, and what is missing is made to fit.
+Runs in the controller's image, as a Job of the trial. All values are derived from one seed, which
+is made once: existing Secrets are left as they are, and missing ones are made to fit.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ user gateway on #{gateway} %R~fumarole:{{{instance}}}:routes %R~fumarole:{{{inst
 
 
 def main() -> int:
-    """Make what is missing; fail if that cannot be, and be started again."""
+    """Make the missing Secrets; on a failure, Kubernetes starts the Job again."""
     try:
         for name, values in secrets_of(ensure_seed()).items():
             created = create(name, values)
@@ -112,7 +112,7 @@ def ensure_seed() -> bytes:
 
 
 def create(name: str, values: dict[str, str]) -> bool:
-    """Make a Secret, and say whether it was not there yet."""
+    """Make a Secret; return whether it is new."""
     labels = {"app.kubernetes.io/part-of": "fumarole"}
     body = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "labels": labels},
             "stringData": values}  # fmt: skip
@@ -134,7 +134,8 @@ def call(method: str, path: str, body: Any = None) -> tuple[int, Any]:
     """Call the API server about Secrets of this namespace, as a pod's account does.
 
     Raises:
-        OSError: If it does not answer, or refuses for anything but a Secret that is there.
+        OSError: If the API server does not respond, or refuses for another reason than an existing
+            Secret.
     """
     namespace = (ACCOUNT / "namespace").read_text().strip()
     token = (ACCOUNT / "token").read_text().strip()

@@ -88,7 +88,7 @@ class ContainerRun:
         self._runs = recall(self.record, shown, policy)
 
     def wait_for(self, reason: str, message: str = "") -> None:
-        """Show that the container waits, and for what."""
+        """Show that the container waits, with the reason."""
         waiting = {"reason": reason, **({"message": message} if message else {})}
         self.record.state = {"waiting": waiting}
         self.record.ready = self.record.started = False

@@ -1,8 +1,8 @@
-"""Measures what a container uses, and finds the container that takes too much memory.
+"""Measures the usage of containers, and finds the container that takes too much memory.
 
 On a real node the kernel ends a process that exceeds its container's limit (cgroups). A user who
 runs this cluster may not be allowed to make cgroups. So the kubelet checks a few times a second. It
-counts what cgroups count and nobody could reclaim: anonymous and shared memory, without files.
+counts the memory of a cgroup that cannot be reclaimed: anonymous and shared memory, without files.
 """
 
 import asyncio

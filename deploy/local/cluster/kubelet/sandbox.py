@@ -170,7 +170,7 @@ def _attend(reply: socket.socket, child: int, *, until_gone: bool) -> None:
 
 
 def _kill_group(first: int) -> None:
-    """Kill what a container's first process leaves; only a process namespace does so by itself."""
+    """Kill processes that a container's first process leaves; only a process namespace does so."""
     with contextlib.suppress(ProcessLookupError):  # it ended before it had a group
         os.killpg(first, signal.SIGKILL)
 

@@ -156,7 +156,7 @@ class JobController:
             self._tasks.create_task(_guarded(work))
 
     async def _work(self, key: Key) -> None:
-        """Take the job's turns one after the other."""
+        """Run the job's turns one after the other."""
         tries = 0
         try:
             while turns := self._turns.get(key):
@@ -220,7 +220,7 @@ class JobController:
             _LOG.info("%s/%s, %s after its timeout: %s", *key, turn.action, error)
 
     async def _refresh(self, key: Key) -> None:
-        """Read the job again: a write may have been refused because the cached job is old."""
+        """Read the job again: the cause of a refused write may be an old cached job."""
         job = await self._client.get(JOBS, *key)
         if job is not None:
             await self.jobs.remember(job)
@@ -251,7 +251,7 @@ class JobController:
             self._forget_counts_later(key)
 
     async def _provide(self, job: Object, group: Object | None, pods: dict[str, Object]) -> None:
-        """Make what is missing: companions and PodGroup, and pods once the group is admitted."""
+        """Make missing objects: companions and PodGroup, and pods once the group is admitted."""
         namespace = job["metadata"]["namespace"]
         if not (job.get("status") or {}).get("controlledResources"):
             for resource, value in companions(job):

@@ -1,4 +1,4 @@
-"""Turns what happens to pods into events that policies may answer, and into turns of jobs."""
+"""Turns changes of pods into events for policies, and into turns of jobs."""
 
 import asyncio
 from collections import defaultdict
@@ -46,7 +46,7 @@ def action_now(turn: Turn, job: Object) -> str | None:
 
 
 class PodEvents:
-    """The pods of all jobs, and what happens to them.
+    """The pods of all jobs, and their events.
 
     Args:
         job_of: Returns a job by its key, or None.
@@ -86,7 +86,7 @@ class PodEvents:
         self._look(key, Turn(victim=Victim(pod=pod["metadata"]["name"]), events=events))
 
     def group_unknown(self, key: Key) -> None:
-        """Take that a PodGroup has become Unknown: as in Volcano, for the job's first version."""
+        """Take that a PodGroup is Unknown now: as in Volcano, for the job's first version."""
         self._take(key, Happened("Unknown"))
 
     def _events(self, change: str, before: Object | None, pod: Object, key: Key) -> Iterator[str]:

@@ -1,7 +1,7 @@
-"""Decides which group is next, and what a Queue may use. No I/O.
+"""Decides the order of the groups, and the share of each Queue. No I/O.
 
 The Queue with the least use for its weight goes first; within a Queue, the oldest group. A group is
-admitted if its Queue is open, and if what it needs at least is neither beyond the Queue's
+admitted if its Queue is open, and if its minimal resources are neither beyond the Queue's
 capability nor more than the cluster has left. Groups that were admitted before, and whose pods do
 not exist yet, are counted. Running pods are never taken back.
 """

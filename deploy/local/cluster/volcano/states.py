@@ -65,7 +65,7 @@ class Victim:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What to do about a job now."""
+    """The decision about a job."""
 
     phase: str
     kill: tuple[str, ...] = ()
