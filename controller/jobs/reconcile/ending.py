@@ -98,14 +98,14 @@ class EndActions:
 
     async def start_next_attempt(self, step: StartNextAttempt, seen: ObservedState) -> None:
         """Record that another attempt follows, and close this one."""
-        record = seen.record
+        record, now = seen.record, self._records.clock()
         values: dict[str, Any] = {
             "renewal": step.why,
             "evictions": record.evictions + (step.why == "evicted"),
             "state": next_state(record.state, JobEvent.WAITS),
             "reason": step.why,
             "message": step.message,
-            "details": step.details,
+            "details": None if step.details is None else {**step.details, "at": now},
         }
         async with self._records.lead() as transaction:
             if await self._records.update(transaction, record, **values):

@@ -189,6 +189,28 @@ def _why_again(seen: ObservedState, job: ObservedJob, failure: SetOutcome) -> st
     return None
 
 
+REFUSED_SECONDS: Final = 10.0
+LONGEST_REFUSED_SECONDS: Final = 60.0
+"""How long the attempts after a kubelet's refusal wait: the first, and at most. The same as for the
+pods of Kubernetes' own Jobs (``batch/v1``)."""
+
+
+def refused_until(record: JobRecord, now: float) -> float | None:
+    """Return until when the next attempt waits because a kubelet refused a pod; None if not.
+
+    The scheduler may choose the same node again. The cause often passes within a minute: a device
+    plugin starts again, or the scheduler learns what the node really has.
+    """
+    details = record.details or {}
+    at = details.get("at")
+    refused = record.reason == "evicted" and details.get("cause") == NODE_REFUSED
+    if not refused or not isinstance(at, int | float):
+        return None
+    doubled = min(max(record.evictions, 1) - 1, 16)
+    until = at + min(REFUSED_SECONDS * 2.0**doubled, LONGEST_REFUSED_SECONDS)
+    return until if at <= now < until else None  # a clock that went back delays nothing
+
+
 def _knows_failure(seen: ObservedState) -> bool:
     """Return whether a replica's last pod is known to have failed."""
     return any(has_failed(run) for run in last_of_replicas(seen.runs.values()))

@@ -35,6 +35,7 @@ from controller.jobs.reconcile.lifecycle.failure import (
     news_of_pods_until,
     only_sidecars_run,
     outcome_of_command,
+    refused_until,
 )
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
@@ -254,7 +255,8 @@ def _not_submitted(seen: ObservedState) -> Step:
         return seen.update_if_new(UpdateStatus(JobEvent.WAITS, "predecessor", _waits_for(ahead)))
     if seen.submission_hold is not None:
         return seen.update_if_new(UpdateStatus(JobEvent.WAITS, "paused", seen.submission_hold))
-    return Submit()
+    until = refused_until(seen.record, seen.now)
+    return Submit() if until is None else Wait(until)
 
 
 def _predecessor_failed(one: Predecessor) -> SetOutcome:

@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.cluster.informer import Indexer
+from controller.jobs.reconcile.lifecycle import failure
 from controller.kube.client import Objects, path_of
 from controller.kube.errors import Forbidden, error_from
 from controller.kube.kinds import COMMANDS, NETWORK_POLICIES, PODS, VCJOBS, Kind
@@ -64,7 +65,10 @@ async def test_an_evicted_job_is_resubmitted_without_using_a_retry(world: World)
     assert all(run.ended_at is not None for run in runs)
 
 
-async def test_a_job_whose_pod_a_kubelet_rejects_is_resubmitted(world: World) -> None:
+async def test_a_job_whose_pod_a_kubelet_rejects_is_resubmitted_after_a_while(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(failure, "REFUSED_SECONDS", 1.0)
     await world.cluster.kill_program("kubelet")
     await world.submit("refused")
 
@@ -84,6 +88,9 @@ async def test_a_job_whose_pod_a_kubelet_rejects_is_resubmitted(world: World) ->
     attempts, runs = await world.history("refused")
     assert attempts[0].message == f"job 0 failed on its node: OutOfcpu: {said}; submitted again"
     assert (runs[0].reason, runs[0].started_at) == ("OutOfcpu", None)
+    assert attempts[0].ended_at is not None
+    assert attempts[1].submitted_at >= attempts[0].ended_at + 1.0
+    assert again.details is None, "those of the refusal ended with its reason"
     await world.end("refused")
 
 

@@ -13,12 +13,20 @@ from controller.jobs.reconcile.lifecycle.steps import (
     SetOutcome,
     StartNextAttempt,
     Step,
+    Submit,
     Wait,
 )
+from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import Ended, ObservedPod
 from tests.controller.jobs.history.test_retries import after_pods, job, on, ran, step_of
-from tests.controller.jobs.reconcile.lifecycle.records import RUNS, SUBMITTED, confirmed, gone
+from tests.controller.jobs.reconcile.lifecycle.records import (
+    ACCEPTED,
+    RUNS,
+    SUBMITTED,
+    confirmed,
+    gone,
+)
 from tests.controller.samples import UID, make_observed, make_observed_state, make_pod
 
 
@@ -286,3 +294,46 @@ def test_without_a_known_policy_nothing_is_restarted() -> None:
     assert step.message == (
         "it failed; no record says which of its policies applied, so nothing is started again"
     )
+
+
+REFUSED_AT = 100.0
+
+
+def after_refusals(count: int, **fields: Any) -> JobRecord:
+    """Return a job whose last *count* attempts failed because a kubelet refused a pod."""
+    details = {"cause": "node_refused", "at": REFUSED_AT}
+    values: dict[str, Any] = {"reason": "evicted", "details": details}
+    values |= {"evictions": count, "attempt": count + 1}
+    return replace(ACCEPTED, **values | fields)
+
+
+@pytest.mark.parametrize(("count", "pause"), [(1, 10.0), (2, 20.0), (3, 40.0), (9, 60.0)])
+def test_an_attempt_after_a_kubelets_refusal_waits_longer_each_time(
+    count: int, pause: float
+) -> None:
+    seen = make_observed_state(after_refusals(count))
+    assert decide(replace(seen, now=REFUSED_AT)) == Wait(REFUSED_AT + pause)
+    assert decide(replace(seen, now=REFUSED_AT + pause - 1)) == Wait(REFUSED_AT + pause)
+    assert decide(replace(seen, now=REFUSED_AT + pause)) == Submit()
+
+
+@pytest.mark.parametrize(
+    ("now", "fields"),
+    [
+        (REFUSED_AT - 3600, {}),
+        (REFUSED_AT, {"details": {"cause": "preempted", "at": REFUSED_AT}}),
+        (REFUSED_AT, {"details": {"cause": "node_refused"}}),
+        (REFUSED_AT, {"details": {"cause": "node_refused", "at": "soon"}}),
+        (REFUSED_AT, {"details": None}),
+        (REFUSED_AT, {"reason": "preparing"}),
+    ],
+    ids=["a clock that went back", "preempted", "no time", "no number", "no details", "tried"],
+)
+def test_every_other_next_attempt_is_submitted_at_once(now: float, fields: dict[str, Any]) -> None:
+    seen = make_observed_state(after_refusals(1, **fields))
+    assert decide(replace(seen, now=now)) == Submit()
+
+
+def test_the_end_of_a_job_does_not_wait_for_its_next_attempt() -> None:
+    seen = make_observed_state(after_refusals(1, desired="ended"))
+    assert isinstance(decide(replace(seen, now=REFUSED_AT)), SetOutcome)
