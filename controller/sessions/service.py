@@ -22,7 +22,7 @@ from controller.jobs.tools.plans import tool_at
 from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
 from controller.store.instance import raise_revision, read_leadership, read_store_metadata
-from controller.store.jobs.job_rows import JobRecord, lock_jobs
+from controller.store.jobs.job_rows import JobRecord, ending_jobs, lock_jobs
 from controller.store.jobs.tools import AttachedTool, ToolKey, tools_at
 from controller.store.paging import Key, scan
 from controller.store.sessions.revocations import revoke
@@ -104,7 +104,9 @@ class SessionAnswer(BaseModel):
         description="`ready` once the program responds."
     )
     created_at: float = Field(description="In unix seconds.")
-    ended_at: float | None = Field(description="In unix seconds.")
+    ended_at: float | None = Field(
+        description="In unix seconds; null for a moment after the end of its job was requested."
+    )
     end_reason: str | None = Field(description="Why the session ended, in words.")
     connected: list[str] | None = Field(
         default=None,
@@ -386,9 +388,18 @@ class SessionService:
         return view
 
     async def _views(self, sessions: Sequence[Session]) -> list[SessionAnswer]:
-        live = [session.sid for session in sessions if session.ended_at is None]
-        states = await self._states_of(live) if live else {}
+        live = [session for session in sessions if session.ended_at is None]
+        # Their routes are removed at once, and their ends are recorded a moment later.
+        ending = await self._ending({session.job_id for session in live})
+        routed = [session.sid for session in live if session.job_id not in ending]
+        states = await self._states_of(routed) if routed else {}
         return [self._seen(session, states.get(session.sid, "ended")) for session in sessions]
+
+    async def _ending(self, job_ids: Collection[str]) -> Collection[str]:
+        if not job_ids:
+            return ()
+        async with self._store.read() as transaction:
+            return await ending_jobs(transaction, job_ids)
 
     def _seen(
         self, session: Session, state: Literal["starting", "ready", "ended"]

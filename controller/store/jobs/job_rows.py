@@ -141,6 +141,7 @@ _SETTLED: Final = _KNOWN.where(
     sa.not_(_table.c.stopping),
     sa.or_(_table.c.reason.is_(None), _table.c.reason.not_in(REMOVED_REASONS)),
 )
+_ENDING: Final = _KNOWN.where(sa.or_(_table.c.desired == "ended", _table.c.state.in_(FINAL_STATES)))
 _INSERT: Final = sa.insert(_table)
 _CHANGE: Final = sa.update(_table).where(_table.c.id == sa.bindparam("which"))
 
@@ -305,6 +306,14 @@ async def settled_jobs(transaction: Transaction, job_ids: Collection[str]) -> se
     for some in batched(job_ids):
         settled.update(await transaction.scalars(_SETTLED, {"ids": some}))
     return settled
+
+
+async def ending_jobs(transaction: Transaction, job_ids: Collection[str]) -> set[str]:
+    """Return which of these jobs have ended, or are to end as requested: without their sessions."""
+    ending: set[str] = set()
+    for some in batched(job_ids):
+        ending.update(await transaction.scalars(_ENDING, {"ids": some}))
+    return ending
 
 
 async def has_jobs(transaction: Transaction) -> bool:

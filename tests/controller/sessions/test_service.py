@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Collection
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -12,7 +12,7 @@ from controller.sessions.service import SessionRequest, SessionService, Sessions
 from controller.store.database import Store
 from controller.store.instance import ensure_position
 from controller.store.jobs.job_rows import insert_job, lock_job, update_job
-from controller.store.sessions.session_rows import end_sessions_of
+from controller.store.sessions.session_rows import SessionFilter, end_sessions_of
 from shared.events import GrantRevoked
 from tests.controller.postgres import Postgres
 from tests.controller.samples import make_job, make_record
@@ -84,6 +84,29 @@ async def test_a_job_with_decided_end_keeps_no_session(
         await end_sessions_of(transaction, "j1", reason="job ended", now=2.0)
     with pytest.raises(SessionsRefused, match="the job is over"):
         await service.open([SessionRequest(job="j1", rank=1, endpoint="lab")])
+
+
+@pytest.mark.parametrize(
+    ("values", "state"),
+    [
+        ({"state": "RUNNING"}, "starting"),
+        ({"state": "CANCELING", "desired": "ended"}, "ended"),
+        ({"state": "SUCCESS"}, "ended"),
+    ],
+)
+async def test_a_session_ends_with_the_request_that_ends_its_job(
+    service: SessionService, store: Store, values: dict[str, Any], state: str
+) -> None:
+    (opened,) = await service.open([SessionRequest(job="j1", rank=1, endpoint="lab")])
+    async with store.write() as transaction:
+        record = await lock_job(transaction, "j1")
+        assert record is not None
+        await update_job(transaction, record, now=2.0, **values)
+    found = await service.get(opened.sid)
+    assert found is not None
+    assert (found.state, found.ended_at) == (state, None)
+    listed, _ = await service.find(SessionFilter(), states=["starting"], after=None, limit=9)
+    assert [one.sid for one in listed] == ([opened.sid] if state == "starting" else [])
 
 
 @pytest.mark.needs("postgres")
