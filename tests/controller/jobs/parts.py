@@ -151,6 +151,7 @@ class Parts:
     submissions: Submissions
     commands: JobCommands
     term: int
+    calls: PluginCalls
 
     async def record(self, job_id: str) -> JobRecord:
         async with self.store.read() as transaction:
@@ -257,4 +258,4 @@ def make_parts(
         enqueue=lambda _job: None,
     )
     commands = JobCommands(store, clock=time.time, random=os.urandom, enqueue=lambda _job: None)
-    return Parts(store, reconciler, actions, adoption, submissions, commands, term)
+    return Parts(store, reconciler, actions, adoption, submissions, commands, term, calls)

@@ -110,17 +110,22 @@ class World:
     @asynccontextmanager
     async def controller(self, wire: Tripwire) -> AsyncIterator[Parts]:
         store = TrippedStore(self.url, wire, self.turn)
+        parts = make_parts(
+            kube=TrippedKube(self.kube, wire, self.made),
+            store=store,
+            informer=self.informer,
+            pipeline=self.pipeline(store),
+            term=self.term,
+            instance=INSTANCE,
+            defaults=self.defaults,
+        )
+        # A crash also ends the plugins that are being called.
+        calls = asyncio.create_task(parts.calls.run())
         try:
-            yield make_parts(
-                kube=TrippedKube(self.kube, wire, self.made),
-                store=store,
-                informer=self.informer,
-                pipeline=self.pipeline(store),
-                term=self.term,
-                instance=INSTANCE,
-                defaults=self.defaults,
-            )
+            yield parts
         finally:
+            calls.cancel()
+            await asyncio.wait([calls])
             await store.close()
 
 
