@@ -81,6 +81,8 @@ def _check_request_to_app(start: StartLine, section: Section) -> None:
     fields = section.fields
     forwarded = forwarded_fields(fields.host, _FACTS)
     around = upstream_head(fields, forwarded, path_prefix=b"", upgrade=fields.websocket)
+    if fields.websocket:
+        around = around.with_key(fields.socket_key or b"")
     tail = around.prefix + section.end_to_end + around.suffix
     raw = b"%b %b%b" % (start.method, start.target, tail)
     head = read_request(raw)

@@ -56,7 +56,9 @@ BUS_LOST: Final = EndReason(CLOSE_SERVICE_RESTART, "bus lost", "bus_lost")
 
 
 class AccessRight(msgspec.Struct, kw_only=True, eq=False):
-    """The right of one connection to reach one route: by a grant, or None if the route is public.
+    """The right of a connection to reach one route: by a grant, or None if the route is public.
+
+    WebSockets of one user, opened with the same fields from one address, may share one.
 
     - ``route`` is replaced by newer revisions with the same target (:meth:`renew`).
     - ``ends_at`` is when the right ends by itself, in unix seconds; infinity for never.

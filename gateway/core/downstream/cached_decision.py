@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import InitVar, dataclass, field
+from typing import Final
 
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.assertions import Assertion
@@ -12,6 +13,7 @@ from gateway.core.access.refusals import Refusal
 from gateway.core.http.fields import Fields
 from gateway.core.http.headers import NO_UPSTREAM_HEAD, UpstreamHead
 from gateway.core.http.heads import StartLine
+from gateway.core.http.request_reader import MAX_SECTIONS, CachedSection
 from shared.routes.route import Target
 from shared.routes.table import RouteTable
 
@@ -64,9 +66,7 @@ class CachedDecision:
         return (
             self.reusable
             and known is not None
-            and self.table is table
-            and self.changes == table.changes
-            and self.begins_at <= now < self.ends_at
+            and self._holds(table, now)
             and not fields.websocket
             and not fields.service_worker
             and not start.target.startswith(OWN_PREFIX)
@@ -81,6 +81,27 @@ class CachedDecision:
             )
         )
 
+    def covers_upgrade(
+        self, start: StartLine, table: RouteTable, now: float, *, address: str
+    ) -> bool:
+        """Return whether this decision on an upgrade holds for the upgrade of another connection.
+
+        That request must have the same cached section. It comes from the client at *address*.
+        """
+        return (
+            self._holds(table, now)
+            and self.access_right.address == address
+            and not start.target.startswith(OWN_PREFIX)
+        )
+
+    def _holds(self, table: RouteTable, now: float) -> bool:
+        """Return whether neither the table nor the time has ended the decision."""
+        return (
+            self.table is table
+            and self.changes == table.changes
+            and self.begins_at <= now < self.ends_at
+        )
+
     def has_same_provenance(self, start: StartLine, fields: Fields) -> bool:
         """Return whether the last request had the same provenance and method."""
         known = self.fields
@@ -89,3 +110,30 @@ class CachedDecision:
             and known.provenance is fields.provenance
             and self.method == start.method
         )
+
+
+MAX_UPGRADE_DECISIONS: Final = MAX_SECTIONS
+
+
+class UpgradeDecisions:
+    """Decisions on WebSocket upgrades by the cached section of the request, oldest evicted first.
+
+    Browsers open one WebSocket after the other with the same fields, each on a new connection.
+    Connections whose requests had the same section share a decision, and with it an access right.
+    """
+
+    def __init__(self) -> None:
+        self._known: dict[CachedSection, CachedDecision] = {}
+
+    def __len__(self) -> int:
+        return len(self._known)
+
+    def get(self, section: CachedSection) -> CachedDecision | None:
+        """Return the last decision on an upgrade with *section*; it may not hold any more."""
+        return self._known.get(section)
+
+    def put(self, section: CachedSection, decision: CachedDecision) -> None:
+        """Keep the *decision* to admit an upgrade with *section* by the grant in its cookie."""
+        if section not in self._known and len(self._known) >= MAX_UPGRADE_DECISIONS:
+            del self._known[next(iter(self._known))]
+        self._known[section] = decision

@@ -56,6 +56,11 @@ class UpstreamHead(msgspec.Struct, frozen=True, gc=False):
     prefix: bytes
     suffix: bytes
 
+    def with_key(self, key: bytes) -> UpstreamHead:
+        """Return this head of an upgrade, which has no key, with *key*."""
+        suffix = b"Sec-WebSocket-Key: %b\r\n%b" % (key, self.suffix)
+        return UpstreamHead(self.path_prefix, self.prefix, suffix)
+
 
 NO_UPSTREAM_HEAD: Final = UpstreamHead(b"", b"", b"")
 
@@ -66,6 +71,7 @@ def upstream_head(
     """Return the constant parts of an upstream request head.
 
     They depend only on the arguments, so the next request with the same *fields* can reuse them.
+    An *upgrade*'s do not depend on its key, which is to be added: :meth:`UpstreamHead.with_key`.
     ``Host`` is forwarded as received, with its port.
     """
     prefix = b" HTTP/1.1\r\nHost: " + fields.host.encode("ascii") + b"\r\n"

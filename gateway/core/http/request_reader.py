@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Final, TypeAlias
+from typing import Final
 
 import msgspec
 
@@ -38,8 +38,11 @@ _KEY_FIELD: Final = b"\r\nSec-WebSocket-Key: "
 _KEY: Final = re.compile(rb"[A-Za-z0-9+/]{22}==(?=\r\n)")
 
 
-CachedSection: TypeAlias = "tuple[Fields, bytes]"
-"""The fields of a section, and its end-to-end fields: see :class:`.fields.Section`."""
+class CachedSection(msgspec.Struct, eq=False, frozen=True):
+    """A section of an admitted request, without its key: see :class:`.fields.Section`."""
+
+    fields: Fields
+    end_to_end: bytes
 
 
 class SectionCache:
@@ -56,13 +59,18 @@ class SectionCache:
     def __len__(self) -> int:
         return len(self._known)
 
-    def get(self, raw: bytes) -> CachedSection | None:
-        """Return the cached section that differs from *raw* at most in the key."""
+    def get(self, raw: bytes) -> tuple[CachedSection, Fields] | None:
+        """Return the cached section that differs from *raw* at most in the key, and *raw*'s fields.
+
+        The first is the same object for each such *raw*.
+        """
         rest, key = _cut(raw)
         known = self._known.get(rest)
-        if known is None or key is None:
-            return known
-        return msgspec.structs.replace(known[0], socket_key=key), known[1]
+        if known is None:
+            return None
+        if key is None:
+            return known, known.fields
+        return known, msgspec.structs.replace(known.fields, socket_key=key)
 
     def put(self, section: Section) -> None:
         """Cache *section*, which was parsed in full and whose credential admitted a request."""
@@ -77,7 +85,7 @@ class SectionCache:
             del self._known[next(iter(self._known))]
         if key is not None:
             fields = msgspec.structs.replace(fields, socket_key=None)
-        self._known[rest] = (fields, section.end_to_end)
+        self._known[rest] = CachedSection(fields, section.end_to_end)
 
 
 def _cut(raw: bytes) -> tuple[bytes, bytes | None]:
@@ -99,6 +107,7 @@ class RequestReader:
     """Reads the heads of one connection, one after the other.
 
     ``start``, ``fields``, ``end_to_end`` and :attr:`raw_fields` are those of the last head.
+    ``cached`` is its section if that was found in the cache.
     Browsers send nearly the same section with each request, so only the values that differ are
     parsed again.
 
@@ -114,6 +123,7 @@ class RequestReader:
         "_head",
         "_known",
         "_last",
+        "cached",
         "end_to_end",
         "fields",
         "oversized",
@@ -130,6 +140,7 @@ class RequestReader:
         """The bytes of an incomplete head."""
         self.start: StartLine | None = None
         self.fields: Fields | None = None
+        self.cached: CachedSection | None = None
         self.end_to_end = b""
         """The fields that the app gets: see :class:`Section`."""
         self._head, self._begin = b"", 0
@@ -187,11 +198,12 @@ class RequestReader:
         found = self._known.get(raw)
         if found is None:
             return 0
-        fields, end_to_end = found
+        cached, fields = found
         if not fields.websocket:  # an upgrade is the connection's last head
-            self._last = section_from_cache(raw, fields, end_to_end)
+            self._last = section_from_cache(raw, fields, cached.end_to_end)
         self._head, self._begin = data[:end], begin
-        self._accept(start, fields, end_to_end)
+        self._accept(start, fields, cached.end_to_end)
+        self.cached = cached
         return end
 
     def _read_again(self, data: bytes) -> int:
@@ -222,6 +234,7 @@ class RequestReader:
 
     def _accept(self, start: StartLine, fields: Fields, end_to_end: bytes) -> None:
         self.fields, self.end_to_end, self._empty_lines = fields, end_to_end, 0
+        self.cached = None
         if start.minor == 0 or start.authority is not None:
             check_consistency(start, fields)
         if start.minor == 0:
@@ -239,4 +252,4 @@ class RequestReader:
     def clear(self) -> None:
         """Release all memory."""
         self.partial = self.end_to_end = self._head = b""
-        self.start = self.fields = self._last = None
+        self.start = self.fields = self.cached = self._last = None

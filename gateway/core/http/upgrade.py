@@ -10,9 +10,7 @@ from gateway.core.http.fields import MAX_OFFERS, Fields
 from gateway.core.http.heads import StartLine
 
 _GUID: Final = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
-_TO_KEY: Final = (
-    b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: "
-)
+_UPGRADE: Final = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
 _PERMESSAGE_DEFLATE: Final = b"permessage-deflate"
 
 
@@ -53,8 +51,8 @@ def _name(offer: bytes) -> bool:
 
 
 def upgrade_fields(fields: Fields) -> bytes:
-    """Return the fields that request a WebSocket from an app, in canonical form."""
-    lines = _TO_KEY + (fields.socket_key or b"") + b"\r\n"
+    """Return the fields that request a WebSocket from an app, canonical, all but the key."""
+    lines = _UPGRADE
     deflate = deflate_offers(fields.socket_extensions)
     if deflate is not None:
         lines += b"Sec-WebSocket-Extensions: %b\r\n" % deflate

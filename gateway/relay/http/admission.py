@@ -31,7 +31,7 @@ from gateway.core.access.decision import (
 )
 from gateway.core.access.opening import OpeningRefused
 from gateway.core.access.refusals import REFUSALS, Refusal
-from gateway.core.downstream.cached_decision import CachedDecision
+from gateway.core.downstream.cached_decision import CachedDecision, UpgradeDecisions
 from gateway.core.downstream.end_notice import make_notice, notice_starts_at, shows_notice
 from gateway.core.http.fields import Fields
 from gateway.core.http.framing import request_body
@@ -65,6 +65,7 @@ class Admission:
         self._context = context
         self._parts = context.parts
         self._access = access
+        self._upgrades = UpgradeDecisions()
 
     def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
         """Relay or hand over the request of *connection*, or refuse it."""
@@ -90,10 +91,35 @@ class Admission:
                 return
         if kept is not None:
             connection.drop_decision()
+        if fields.websocket and self._admit_known_upgrade(connection, start, fields, table):
+            return
         request = Request(start, fields, fields.websocket)
         if request.path.startswith(OWN_PREFIX) and self._serve_asset(connection, request):
             return
         self._decide(connection, request)
+
+    def _admit_known_upgrade(
+        self,
+        connection: DownstreamConnection,
+        start: StartLine,
+        fields: Fields,
+        table: RouteTable,
+    ) -> bool:
+        """Relay an upgrade by the decision on an earlier one with the same fields, if it holds."""
+        section = connection.reader.cached
+        known = None if section is None else self._upgrades.get(section)
+        if (
+            known is None
+            or not known.covers_upgrade(
+                start, table, self._parts.wall(), address=connection.client_address(fields)
+            )
+            or not self._parts.live.has_room(known.access_right)
+        ):
+            return False
+        connection.cache_decision(known)
+        connection.notice = None
+        connection.admitted(known.head.with_key(fields.socket_key or b""), upgrade=True)
+        return True
 
     def _admit_without_table(
         self, connection: DownstreamConnection, start: StartLine, fields: Fields
@@ -241,8 +267,11 @@ class Admission:
                 if cached is None:
                     connection.refuse("session_starting")
                     return
+                reader = connection.reader
                 if access_right.grant is not None:
-                    connection.reader.cache_section()
+                    reader.cache_section()
+                    if reader.cached is not None and request.upgrade and claims is None:
+                        self._upgrades.put(reader.cached, cached)
                 connection.cache_decision(cached)
                 self._relay(
                     connection, request.start, request.fields, cached, upgrade=request.upgrade
@@ -333,7 +362,8 @@ class Admission:
         cached.head = upstream_head(
             fields, cached.forwarded, path_prefix=cached.path_prefix, upgrade=upgrade
         )
-        connection.admitted(cached.head, upgrade=upgrade)
+        head = cached.head.with_key(fields.socket_key or b"") if upgrade else cached.head
+        connection.admitted(head, upgrade=upgrade)
 
     def _connect(
         self,

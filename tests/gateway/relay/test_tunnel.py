@@ -44,10 +44,10 @@ async def test_an_upgrade_is_forwarded_in_canonical_form() -> None:
             head
             == (
                 f"GET /ws HTTP/1.1\r\nHost: {HOST}\r\nOrigin: {ORIGIN}\r\n"
+                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
                 f"X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Host: {HOST}\r\n"
                 "X-Forwarded-Proto: http\r\nX-Forwarded-User: ada\r\n"
                 "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
-                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
                 "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
                 "Sec-WebSocket-Protocol: a, b\r\n\r\n"
             ).encode()

@@ -1,0 +1,158 @@
+"""Decisions on upgrades that are used again: they never admit what a new decision would refuse."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.core.access.decision import Access, Forward, Request
+from gateway.core.access.grants import Grant, GrantKeys
+from gateway.core.access.site import Site
+from gateway.core.downstream.cached_decision import (
+    MAX_UPGRADE_DECISIONS,
+    CachedDecision,
+    UpgradeDecisions,
+)
+from gateway.core.http.fields import FieldReader
+from gateway.core.http.heads import read_start_line
+from gateway.core.http.request_reader import CachedSection
+from shared.routes.table import RouteTable
+from tests.gateway.relay.harness import BASE, OTHER_SID, PORT, SID, FakeWorld, route, table_of
+
+HOST = f"{SID}.{BASE}:{PORT}"
+NOW = 1_000_000.0
+GRANT = Grant(SID, "t1", "k1", "ada", "control", NOW - 5, NOW + 100)
+ADDRESS = "10.0.0.1"
+KEYS = GrantKeys([bytes(range(32))])
+ACCESS = Access(Site(scheme="http", base=BASE, port=PORT), KEYS)
+SECTION = (
+    f"Host: {HOST}\r\nCookie: fumarole={KEYS.sign(GRANT)}\r\nOrigin: http://{HOST}\r\n"
+    "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+).encode()
+FIELDS = FieldReader(b"fumarole").read_section(SECTION, None).fields
+START = read_start_line(b"GET /ws HTTP/1.1")
+
+
+def decide(table: RouteTable, now: float, line: bytes = b"GET /ws HTTP/1.1") -> object:
+    request = Request(read_start_line(line), FIELDS, upgrade=True)
+    return ACCESS.decide(request, table=table, now=now)
+
+
+def cached(table: RouteTable, now: float = NOW, **changes: Any) -> CachedDecision | None:
+    """Return the decision on the upgrade as admission caches it; None if it is refused."""
+    decision = decide(table, now)
+    if not isinstance(decision, Forward) or decision.access_right.route.target is None:
+        return None
+    right = decision.access_right
+    right.address = ADDRESS
+    told: dict[str, Any] = {
+        "access_right": right, "target": right.route.target, "table": table, "user": "sub ada",
+        "forwarded": b"", "reusable": False,
+    } | changes  # fmt: skip
+    return CachedDecision(**told)
+
+
+def covers(one: CachedDecision, table: RouteTable, now: float = NOW, **changes: Any) -> bool:
+    told: dict[str, Any] = {"start": START, "address": ADDRESS} | changes
+    return one.covers_upgrade(told.pop("start"), table, now, **told)
+
+
+def test_a_decision_covers_the_upgrades_of_one_client_until_table_or_right_change() -> None:
+    table = table_of(route(1))
+    one = cached(table)
+    assert one is not None
+    assert covers(one, table)
+    assert covers(one, table, start=read_start_line(b"GET /other?a=b HTTP/1.1"))
+    assert not covers(one, table, address="10.0.0.2")
+    assert not covers(one, table, GRANT.ends_at)
+    assert not covers(one, table_of(route(1))), "another table"
+    table.changes += 1
+    assert not covers(one, table)
+
+
+@pytest.mark.parametrize("path", [b"/.fumarole", b"/.fumarole/connect", b"/.fumarole?x"])
+def test_a_decision_covers_no_page_of_the_gateway(path: bytes) -> None:
+    table = table_of(route(1))
+    one = cached(table)
+    assert one is not None
+    assert not covers(one, table, start=read_start_line(b"GET %b HTTP/1.1" % path))
+
+
+def test_a_decision_covers_no_upgrade_once_a_notice_is_due() -> None:
+    table = table_of(route(1))
+    one = cached(table, until=NOW + 10)
+    assert one is not None
+    assert covers(one, table, NOW + 9)
+    assert not covers(one, table, NOW + 10)
+
+
+CHANGES = st.one_of(
+    st.fixed_dictionaries(
+        {"sid": st.sampled_from([SID, OTHER_SID])},
+        optional={
+            "state": st.sampled_from(["ready", "starting", "closing"]),
+            "kind": st.sampled_from(["web", "vnc", "later"]),
+            "expires_at": st.sampled_from([NOW - 1, NOW + 2, NOW + 1000]),
+            "service_workers": st.booleans(),
+            "target": st.sampled_from([{}, {"id": "pod2", "port": 2}]),
+        },
+    ),
+    st.sampled_from(
+        [
+            {"revoke": {"sid": SID}},
+            {"revoke": {"sid": SID, "jti": "t1"}},
+            {"revoke": {"sid": SID, "sub": "ada"}},
+            {"revoke": {"kid": "k1"}},
+            {"revoke": {"sid": OTHER_SID}},
+            {"remove": SID},
+            {"remove": OTHER_SID},
+        ]
+    ),
+    st.sampled_from([0.5, 3.0, 60.0]),
+)
+
+
+@given(st.lists(CHANGES, max_size=8))
+def test_a_covered_upgrade_is_admitted_alike_by_a_new_decision(changes: list[Any]) -> None:
+    """The reference is the access decision itself, after any changes of table and time."""
+    world, now = FakeWorld(table=table_of(route(1))), NOW
+    table = world.table
+    assert table is not None
+    known = [cached(table)]
+    for change in changes:
+        if isinstance(change, float):
+            now += change
+        elif "revoke" in change:
+            world.revoke(**change["revoke"])
+        elif "remove" in change:
+            world.remove(change["remove"])
+        else:
+            world.upsert(route(1, **change))
+        for one in known:
+            if one is None or not covers(one, table, now):
+                continue
+            decision = decide(table, now)
+            assert isinstance(decision, Forward)
+            assert decision.access_right.route.target == one.target
+            assert decision.access_right.grant == one.access_right.grant
+            assert decision.access_right.ends_at == one.access_right.ends_at
+        known.append(cached(table, now))
+
+
+def test_the_oldest_decision_is_evicted_first() -> None:
+    table = table_of(route(1))
+    one, known = cached(table), UpgradeDecisions()
+    assert one is not None
+    sections = [CachedSection(FIELDS, b"") for _ in range(MAX_UPGRADE_DECISIONS + 1)]
+    for section in sections:
+        known.put(section, one)
+    assert len(known) == MAX_UPGRADE_DECISIONS
+    assert known.get(sections[0]) is None
+    assert known.get(sections[1]) is one
+    known.put(sections[1], one)
+    assert len(known) == MAX_UPGRADE_DECISIONS
+    assert known.get(CachedSection(FIELDS, b"")) is None, "another section, though equal"
