@@ -104,7 +104,6 @@ def set_options(
 
 _TCP_INFO: Final = getattr(socket, "TCP_INFO", -1)
 _INT = struct.Struct("i")
-_ZERO: Final = bytes(_INT.size)
 _BYTES_ACKED = struct.Struct("=Q")
 _BYTES_ACKED_AT: Final = 120
 """The offset of ``tcpi_bytes_acked`` in ``struct tcp_info`` (linux/tcp.h)."""
@@ -129,8 +128,9 @@ def unacknowledged(transport: asyncio.Transport) -> int:
     descriptor = -1 if sock is None else sock.fileno()
     if descriptor < 0:
         return -1
-    held = ioctl(descriptor, TIOCOUTQ, _ZERO)
-    return 0 if held == _ZERO else int(_INT.unpack(held)[0])
+    held = bytearray(_INT.size)  # with bytes, ioctl makes and drops an exception first
+    ioctl(descriptor, TIOCOUTQ, held)
+    return int(_INT.unpack(held)[0])
 
 
 def has_unsent(transport: asyncio.Transport) -> bool:
