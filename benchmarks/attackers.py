@@ -34,7 +34,7 @@ from typing import Final
 
 from benchmarks.programs import cores, off_the_proxies_core
 from tests.pressure.attackers import ATTACKERS, Attack, attack_on
-from tests.pressure.ground import HonestProcess, PressureRig, running_ground
+from tests.pressure.gateway_under_test import HonestProcess, PressureRig, running_ground
 from tests.pressure.honest import HonestResults
 
 ROUNDS: Final = 5

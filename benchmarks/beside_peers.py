@@ -37,7 +37,7 @@ from benchmarks.programs import cores, free_port, off_the_proxies_core, running,
 from tests.contract.rig import Rig, Session
 from tests.contract.upstream import App
 from tests.pressure.attackers import ATTACKERS
-from tests.pressure.ground import HonestProcess, LocalHost, PressureRig, WiredProcess
+from tests.pressure.gateway_under_test import HonestProcess, LocalHost, PressureRig, WiredProcess
 
 ROOT: Final = Path(__file__).parents[1]
 PEERS_FOLDER: Final = ROOT / ".bench"

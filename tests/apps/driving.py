@@ -10,7 +10,7 @@ from typing import Final
 from playwright.async_api import Error, Page, Request, expect
 
 from tests.apps.table import RealApp, Step
-from tests.e2e.people import INK, click_on_desktop, pixel
+from tests.e2e.users import INK, click_on_desktop, pixel
 
 LOAD_SECONDS: Final = 300.0
 """What an app may take to start in its job, on a machine that does something else, too."""

@@ -12,7 +12,7 @@ import pytest
 from kubernetes_asyncio import client, watch
 from kubernetes_asyncio.client.exceptions import ApiException
 
-from tests.conformance.answers import REFUSALS
+from tests.conformance.responses import REFUSALS
 
 Object = dict[str, Any]
 REAL = bool(os.environ.get("KUBECONFIG"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.conformance.answers import REFUSALS
 from tests.conformance.calls import MERGE, Kube, make_config_map, watched, within
+from tests.conformance.responses import REFUSALS
 
 
 async def _take(stream: Any, count: int) -> list[tuple[str, str]]:

@@ -20,9 +20,9 @@ from tests.contract.frames import alive, last_frame
 from tests.contract.messages import request
 from tests.contract.rig import Rig, Session, running_rig
 from tests.contract.streams import Stream
-from tests.contract.test_ends import *  # noqa: F403  # the same must hold with two workers
-from tests.contract.test_once import *  # noqa: F403
-from tests.contract.test_withdrawn import *  # noqa: F403
+from tests.contract.test_connection_close import *  # noqa: F403  # the same must hold with two workers
+from tests.contract.test_connection_lifetime import *  # noqa: F403
+from tests.contract.test_token_reuse import *  # noqa: F403
 from tests.contract.upstream import App, websocket
 from tests.timing import timed
 

@@ -18,7 +18,7 @@ from controller.kube.client import Kube
 from controller.kube.errors import NotFound
 from controller.kube.kinds import VCJOBS
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.faulty import install_faulty
+from tests.controller.faulty_plugin import install_faulty
 from tests.controller.running import Controller, eventually, running
 from tests.programs import RedisServer
 

@@ -29,7 +29,7 @@ from tests.controller.test_backup import command
 from tests.gateway.http import Answer
 from tests.gateway.process import GatewayProcess
 from tests.programs import RedisServer
-from tests.recorded.asking import read_page
+from tests.recorded.controller_client import read_page
 from tests.recorded.reopened import foreign_objects
 from tests.recorded.scenario import make_foreign_objects
 

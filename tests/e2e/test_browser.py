@@ -10,7 +10,7 @@ from playwright.async_api import Page, expect
 
 from deploy.local.system import LocalSystem
 from tests.e2e.conftest import Visit
-from tests.e2e.people import (
+from tests.e2e.users import (
     INK,
     Person,
     click_on_desktop,

@@ -10,8 +10,8 @@ from playwright.async_api import Error, Page, expect
 from deploy.local.system import LocalSystem
 from tests.controller.running import eventually
 from tests.e2e.conftest import Visit
-from tests.e2e.people import Person
-from tests.gateway.pages.looks import AXE, LOOKS, cut, judge
+from tests.e2e.users import Person
+from tests.gateway.pages.accessibility import AXE, LOOKS, cut, judge
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

@@ -19,8 +19,8 @@ from deploy.local.smoke.gateway import Opened
 from deploy.local.smoke.orchestrator import User
 from deploy.local.system import LocalSystem
 from tests.e2e.conftest import Visit
-from tests.e2e.people import Person, type_in_terminal
 from tests.e2e.sessions import PATIENCE_SECONDS, one_of_each, signed_in, start
+from tests.e2e.users import Person, type_in_terminal
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.timeout(240)]
 

@@ -13,9 +13,9 @@ from playwright.async_api import Browser, Page, expect
 
 from deploy.local.smoke.gateway import client
 from deploy.local.system import LocalSystem
-from tests.e2e.people import Person
 from tests.e2e.sessions import PATIENCE_SECONDS, open_session, signed_in
-from tests.e2e.wire import Wire
+from tests.e2e.socks_proxy import Wire
+from tests.e2e.users import Person
 
 pytestmark = [
     pytest.mark.asyncio(loop_scope="session"),

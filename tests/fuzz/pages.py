@@ -25,8 +25,8 @@ from tests.conftest import chromium
 from tests.fuzz.mutation import Target
 from tests.gateway.bus.following import published
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import FLAGS, Person
 from tests.gateway.pages.test_clipboard import PASTE, server_init
+from tests.gateway.pages.users import FLAGS, Person
 from tests.gateway.process import GatewayProcess
 from tests.gateway.relay.bridge.test_terminal import PATH, hub_of
 from tests.gateway.upstreams import listening_on

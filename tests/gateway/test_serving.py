@@ -1,6 +1,6 @@
 """Tests when a process begins to accept connections.
 
-tests/contract/test_running.py has start and end.
+tests/contract/test_lifecycle.py has start and end.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ TARGETS: Final = (
         (
             f"{_RELAY}ending/test_closer.py",
             f"{_RELAY}ending/test_deferred_aborts.py",
-            f"{_RELAY}ending/test_what_is_watched.py",
+            f"{_RELAY}ending/test_stall_deadlines.py",
             f"{_RELAY}ending/test_silent_close.py",
             f"{_RELAY}ending/test_closing.py",
         ),
@@ -80,9 +80,9 @@ TARGETS: Final = (
     Target("shared/routes/route.py", _ROUTES),
     Target("shared/routes/table.py", _ROUTES),
     Target("gateway/core/bus_state.py", ("tests/gateway/core/test_bus_state.py",)),
-    Target("gateway/bus/head_policy.py", (f"{_BUS}what_is_believed.py", f"{_BUS}holder.py")),
-    Target("gateway/bus/holder.py", (f"{_BUS}holder.py", f"{_BUS}repairs.py")),
-    Target("gateway/bus/repairer.py", (f"{_BUS}repairs.py", f"{_BUS}loading.py")),
+    Target("gateway/bus/head_policy.py", (f"{_BUS}head_policy.py", f"{_BUS}holder.py")),
+    Target("gateway/bus/holder.py", (f"{_BUS}holder.py", f"{_BUS}repair_reads.py")),
+    Target("gateway/bus/repairer.py", (f"{_BUS}repair_reads.py", f"{_BUS}loading.py")),
     Target(
         "controller/sessions/routes.py",
         (f"{_SESSIONS}routes.py",),
@@ -93,7 +93,7 @@ TARGETS: Final = (
             f"{_SESSIONS}publisher.py",
             f"{_SESSIONS}publisher_and_redis.py",
             f"{_SESSIONS}publisher_and_store.py",
-            f"{_SESSIONS}publishing.py",
+            f"{_SESSIONS}publisher_timing.py",
         ),
     ),
     Target("controller/sessions/interval.py", (f"{_SESSIONS}interval.py",)),
@@ -105,13 +105,13 @@ TARGETS: Final = (
         "controller/jobs/reconcile/ending.py",
         (
             f"{_RECONCILE}ending.py",
-            f"{_RECONCILE}end_actions.py",
+            f"{_RECONCILE}attempt_end_actions.py",
             f"{_RECONCILE}job_end_actions.py",
         ),
     ),
     Target(
         "controller/jobs/reconcile/adoption.py",
-        (f"{_RECONCILE}adoption.py", f"{_RECONCILE}settling.py"),
+        (f"{_RECONCILE}adoption.py", f"{_RECONCILE}store_identity.py"),
     ),
     Target(
         "controller/leader/leader.py",
@@ -121,7 +121,7 @@ TARGETS: Final = (
         "controller/leader/election.py",
         (
             "tests/controller/leader/test_election_store.py",
-            "tests/controller/leader/test_whose_turn.py",
+            "tests/controller/leader/test_election_rounds.py",
         ),
     ),
 )

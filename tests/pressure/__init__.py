@@ -3,11 +3,11 @@
 A gateway runs as a process of its own, with a real Redis; browsers and apps are
 sockets of the test.
 
-- ``test_table``: for every kind of connection, the cost of each misbehaviour
+- ``test_attack_costs``: for every kind of connection, the cost of each misbehaviour
 - ``test_attacks_*``: single attacks, each with an honest session beside it
-- ``test_any_order``: any bytes in any split, any events in any order (a Hypothesis state machine)
+- ``test_random_events``: any bytes in any split, events in any order (a Hypothesis state machine)
 - ``test_soak``: all attackers at once beside 200 honest sessions, for a chosen time
-- ``ground``: the gateway, its deadlines, and the kernel's data about its process
+- ``gateway_under_test``: the gateway, its deadlines, and the kernel's data about its process
 - ``browser``: a client; the test decides about its every byte, FIN and read
 - ``apps``, ``kinds``: apps by behaviour; connections by the work under way on them
 - ``honest``: a separate program with sessions that are checked to the byte, and timed

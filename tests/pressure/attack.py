@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from tests.pressure.ground import PressureRig
+from tests.pressure.gateway_under_test import PressureRig
 
 # Python's own need for the work: garbage is collected now and then.
 SLACK_BYTES = 16 << 20

@@ -17,7 +17,7 @@ from tests.contract.upstream import friendly
 from tests.pressure import apps
 from tests.pressure.apps import Mode
 from tests.pressure.browser import Browser, GatewayClosed
-from tests.pressure.ground import SMALL_WINDOW, PressureRig
+from tests.pressure.gateway_under_test import SMALL_WINDOW, PressureRig
 from tests.pressure.kinds import KINDS, OpenConnection, Scene
 
 ROUND_SECONDS = 2.0

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.pressure.ground import DEADLINES, PressureRig, running_ground
+from tests.pressure.gateway_under_test import DEADLINES, PressureRig, running_ground
 
 WIRES = ("plain", "TLS")
 

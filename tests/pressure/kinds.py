@@ -16,7 +16,7 @@ from tests.contract.upstream import App, Script
 from tests.pressure import apps
 from tests.pressure.apps import Mode
 from tests.pressure.browser import Browser
-from tests.pressure.ground import SETUP_SECONDS, SMALL_WINDOW, PressureRig
+from tests.pressure.gateway_under_test import SETUP_SECONDS, SMALL_WINDOW, PressureRig
 
 TERMINAL = ("Sec-WebSocket-Protocol", "fumarole.terminal.v1")
 DESKTOP = ("Sec-WebSocket-Protocol", "binary")

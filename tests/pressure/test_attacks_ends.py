@@ -19,7 +19,7 @@ from tests.pressure import apps
 from tests.pressure.attack import nothing_stays
 from tests.pressure.browser import Browser
 from tests.pressure.conftest import WIRES
-from tests.pressure.ground import SMALL_WINDOW, PressureRig, running_ground
+from tests.pressure.gateway_under_test import SMALL_WINDOW, PressureRig, running_ground
 from tests.pressure.kinds import KINDS, Scene
 
 DRAIN_SECONDS = 8.0

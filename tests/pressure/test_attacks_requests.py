@@ -14,7 +14,7 @@ from tests.contract.upstream import friendly
 from tests.pressure import apps
 from tests.pressure.attack import HELD_BYTES, SLACK_BYTES, attacked
 from tests.pressure.browser import Browser, GatewayClosed
-from tests.pressure.ground import DEADLINE_SECONDS, SMALL_WINDOW, PressureRig
+from tests.pressure.gateway_under_test import DEADLINE_SECONDS, SMALL_WINDOW, PressureRig
 
 FLOOD_BYTES = 4 << 20
 FLOOD_SECONDS = 0.6

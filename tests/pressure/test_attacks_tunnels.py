@@ -14,7 +14,7 @@ from tests.contract.frames import BINARY, CLOSE, CONTINUATION, MASK, PING, PONG,
 from tests.pressure import apps
 from tests.pressure.attack import HELD_BYTES, SLACK_BYTES, attacked
 from tests.pressure.browser import Browser, GatewayClosed
-from tests.pressure.ground import PressureRig
+from tests.pressure.gateway_under_test import PressureRig
 from tests.pressure.kinds import CONNECT, DESKTOP, KINDS, OpenConnection, Scene, upgraded
 from tests.pressure.test_attacks_requests import FLOOD_BYTES, FLOOD_SECONDS, read_on
 

@@ -17,7 +17,7 @@ import pytest
 from tests.pressure.attack import nothing_stays
 from tests.pressure.attackers import ATTACKERS, attack_on
 from tests.pressure.conftest import WIRES
-from tests.pressure.ground import HonestProcess, PressureRig, running_ground
+from tests.pressure.gateway_under_test import HonestProcess, PressureRig, running_ground
 from tests.pressure.honest import WORKS, HonestResults
 
 SECONDS = float(os.environ.get("FUMAROLE_PRESSURE_SECONDS", "600"))

@@ -48,7 +48,7 @@ from shared.bus import connect
 from tests.controller.postgres import Postgres, running_postgres
 from tests.controller.running import Controller
 from tests.programs import RedisServer, redis_program
-from tests.recorded.asking import hooks_noted, plugin_environment, read_page
+from tests.recorded.controller_client import hooks_noted, plugin_environment, read_page
 from tests.recorded.recording import COMMIT, INSTANCE, STORES, Object, Recording
 from tests.recorded.scenario import TROUBLE, Scenario, make_foreign_objects
 

@@ -20,7 +20,7 @@ from tests.controller.postgres import Postgres
 from tests.controller.running import BASE_DOMAIN, Controller, Routes
 from tests.gateway.process import GatewayProcess
 from tests.programs import RedisServer
-from tests.recorded.asking import hooks_noted, plugin_environment, read_page
+from tests.recorded.controller_client import hooks_noted, plugin_environment, read_page
 from tests.recorded.opening import (
     Kubelet,
     restore_cluster,

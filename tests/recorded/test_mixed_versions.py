@@ -12,7 +12,7 @@ import pytest
 from controller.store.database import Store
 from tests.programs import RedisServer
 from tests.recorded.reopened import Reopened, reopened
-from tests.recorded.test_going_on import (
+from tests.recorded.test_upgrade import (
     check_nothing_is_lost,
     check_routes,
     check_sessions_at_the_gateway,

@@ -13,7 +13,7 @@ from controller.plugins import PLUGINS
 from controller.plugins.connect_to_job import ConnectToJobPlugin
 from controller.site.licences import parse_licence_servers
 from controller.store.jobs.relations import NOBODY, Caller, Peer
-from tests.controller.plugins.making import problems_of
+from tests.controller.plugins.plans import problems_of
 from tests.controller.samples import NoPeers, make_context, make_defaults, make_job, make_plugins
 
 PEER: dict[str, Any] = {"lab": {"type": "peer", "job": "j2", "hostname": "lab"}}

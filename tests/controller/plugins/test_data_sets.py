@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from controller.jobs.spec.problems import problems_of as told_by
 from controller.plugins.data_sets import STAGE
-from tests.controller.plugins.making import plan_of, pod_of, problems_of
+from tests.controller.plugins.plans import plan_of, pod_of, problems_of
 
 SETTINGS = {"FUMAROLE_CONTROLLER_VOLUMES": "home=home-{user}, sets=datasets/public:ro"}
 

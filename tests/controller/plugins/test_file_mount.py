@@ -10,7 +10,7 @@ import pytest
 
 from controller.jobs.spec.problems import MOST_PROBLEMS
 from controller.plugins.file_mount import CHECK, CLEAN
-from tests.controller.plugins.making import plan_of, pod_of, problems_of
+from tests.controller.plugins.plans import plan_of, pod_of, problems_of
 
 SETTINGS = {
     "FUMAROLE_CONTROLLER_VOLUMES": "home=home-{user}, sets=datasets/public:ro, team=cephfs/{user}"

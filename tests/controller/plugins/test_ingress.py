@@ -10,7 +10,7 @@ from controller.jobs.pipeline.plugin import JobFromServer
 from controller.jobs.spec.endpoints import RESERVED, exposed_by, why_not_name
 from controller.plugins.ingress import IngressPlugin
 from controller.store.sessions.session_rows import make_sid
-from tests.controller.plugins.making import problems_of
+from tests.controller.plugins.plans import problems_of
 from tests.controller.samples import NoLinks, make_context, make_job
 
 LAB: dict[str, Any] = {"lab": {"kind": "web", "port": 8888}}

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from tests.controller.plugins.making import pod_of, problems_of
+from tests.controller.plugins.plans import pod_of, problems_of
 
 BIG: dict[str, Any] = {"resources": {"cpu": 4, "memory": "8Gi"}}
 

@@ -6,7 +6,7 @@ import pytest
 
 from controller.settings import read_settings
 from shared.settings import Environment
-from tests.controller.plugins.making import plan_of
+from tests.controller.plugins.plans import plan_of
 
 ON = {"FUMAROLE_CONTROLLER_MINIKUBE": "on"}
 DESK: dict[str, Any] = {"desk": {"kind": "vnc", "port": 5900}}

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.controller.plugins.making import pod_of, problems_of
+from tests.controller.plugins.plans import pod_of, problems_of
 
 
 async def test_a_pod_meets_the_restricted_pod_security_standard() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.plugins.multi_node import PREPARE
-from tests.controller.plugins.making import plan_of, pod_of, problems_of
+from tests.controller.plugins.plans import plan_of, pod_of, problems_of
 
 TRAIN: dict[str, Any] = {
     "tasks": [

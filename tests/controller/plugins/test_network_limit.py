@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.controller.plugins.making import plan_of, problems_of
+from tests.controller.plugins.plans import plan_of, problems_of
 
 INGRESS = "kubernetes.io/ingress-bandwidth"
 EGRESS = "kubernetes.io/egress-bandwidth"

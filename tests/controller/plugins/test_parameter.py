@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from controller.plugins import parameter
 from controller.volcano.manifest import escape
-from tests.controller.plugins.making import container_of, plan_of, problems_of
+from tests.controller.plugins.plans import container_of, plan_of, problems_of
 from tests.controller.volcano.test_manifest import expand
 
 ALL: dict[str, Any] = {

@@ -6,7 +6,7 @@ import pytest
 
 from controller.jobs.pipeline.plugin import JobFromServer
 from controller.plugins.proxy import ProxyPlugin
-from tests.controller.plugins.making import container_of, plan_of, problems_of
+from tests.controller.plugins.plans import container_of, plan_of, problems_of
 from tests.controller.samples import NoSessions, make_context, make_job
 
 LAB: dict[str, Any] = {"lab": {"kind": "web", "port": 8888}}

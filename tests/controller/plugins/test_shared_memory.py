@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from tests.controller.plugins.making import pod_of
+from tests.controller.plugins.plans import pod_of
 
 
 async def test_shared_memory_is_as_large_as_the_containers_own_limit() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.spec.problems import JobRejected
-from tests.controller.plugins.making import container_of, plan_of, pod_of, problems_of
+from tests.controller.plugins.plans import container_of, plan_of, pod_of, problems_of
 
 SVC = ["--publish-not-ready-addresses=true", "--disable-network-policy=true"]
 

@@ -7,7 +7,7 @@ import pytest
 
 from controller.volcano.preflight import Capabilities, read_openapi
 from deploy.local.cluster.volcano.definitions import make_definitions
-from tests.controller.plugins.making import plan_of
+from tests.controller.plugins.plans import plan_of
 
 SINCE: dict[str, tuple[str, ...]] = {
     # The release that introduced each part of a VolcanoJob's schema.

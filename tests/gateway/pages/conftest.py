@@ -11,7 +11,7 @@ from playwright.async_api import Browser, async_playwright, expect
 
 from tests.conftest import chromium
 from tests.gateway.conftest import World, world_of
-from tests.gateway.pages.people import FLAGS, Person
+from tests.gateway.pages.users import FLAGS, Person
 from tests.gateway.process import GatewayProcess
 
 # This is a wait, not a measurement: the machine may be busy.

@@ -20,11 +20,11 @@ from playwright.async_api import Browser, Page, async_playwright, expect
 
 from deploy.local.system import LocalSystem
 from tests.conftest import chromium
-from tests.e2e import people as e2e
+from tests.e2e import users as e2e
 from tests.gateway.conftest import World, running_gateway, world_of
-from tests.gateway.pages.looks import LOOKS, axe_version, cut, judge
-from tests.gateway.pages.people import FLAGS, Person
+from tests.gateway.pages.accessibility import LOOKS, axe_version, cut, judge
 from tests.gateway.pages.states import STATES
+from tests.gateway.pages.users import FLAGS, Person
 
 DOCS: Final = Path(__file__).parents[3] / "docs"
 PICTURES: Final = DOCS / "pages"

@@ -20,7 +20,7 @@ from deploy.local.apps.painting import Painting
 from deploy.local.apps.rfb import RfbServer
 from shared.routes.statuses import Status
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import Person
+from tests.gateway.pages.users import Person
 from tests.gateway.relay.bridge.test_terminal import PATH, hub_of
 from tests.gateway.upstreams import listening_on
 

@@ -8,9 +8,9 @@ import pytest
 from playwright.async_api import expect
 
 from tests.gateway.conftest import World
-from tests.gateway.pages.looks import AXE, LOOKS, cut, judge
-from tests.gateway.pages.people import Person
+from tests.gateway.pages.accessibility import AXE, LOOKS, cut, judge
 from tests.gateway.pages.states import STATES, State
+from tests.gateway.pages.users import Person
 
 pytestmark = pytest.mark.needs("chromium")
 

@@ -14,7 +14,7 @@ from websockets.asyncio.server import ServerConnection
 from tests.deploy.local.apps.test_desktop import desktop as real_desktop
 from tests.gateway.browser import ClientConnection, open_socket
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import Person
+from tests.gateway.pages.users import Person
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
 from tests.gateway.upstreams import listening_on
 

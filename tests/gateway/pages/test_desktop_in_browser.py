@@ -13,7 +13,7 @@ from playwright.async_api import expect
 from gateway.core.rfb.handshake import answer_challenge
 from shared.link import Seal
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import Person
+from tests.gateway.pages.users import Person
 from tests.gateway.xvnc import xvnc
 
 pytestmark = [pytest.mark.needs("chromium"), pytest.mark.needs("xvnc")]

@@ -11,8 +11,8 @@ from playwright.async_api import expect
 
 from shared.routes.statuses import Status
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import Person
 from tests.gateway.pages.states import app_of
+from tests.gateway.pages.users import Person
 from tests.gateway.upstreams import listening_on, web_app
 
 pytestmark = pytest.mark.needs("chromium")

@@ -16,7 +16,7 @@ from websockets.asyncio.server import ServerConnection
 
 from shared.routes.statuses import Status
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import Person
+from tests.gateway.pages.users import Person
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
 from tests.gateway.upstreams import App, listening_on, web_app
 

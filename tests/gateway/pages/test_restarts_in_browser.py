@@ -14,8 +14,8 @@ from playwright.async_api import Browser, expect
 
 from tests.gateway.conftest import World, running_gateway, world_of
 from tests.gateway.pages.conftest import launched
-from tests.gateway.pages.people import Person
-from tests.gateway.pages.test_desktop_use import PIXEL, arrive, until
+from tests.gateway.pages.test_desktop_tools_in_browser import PIXEL, arrive, until
+from tests.gateway.pages.users import Person
 from tests.gateway.xvnc import PORTS, Screen, screen_of, xvnc
 
 pytestmark = [

@@ -14,7 +14,7 @@ from deploy.local.cluster import EmbeddedCluster
 from deploy.local.cluster.client import CONFIG_MAPS, PODS, Client, Object
 from deploy.local.cluster.lags import LAGS, Lags, RateLimit, chosen_lags, write_lags
 from deploy.local.cluster.volcano.definitions import JOBS
-from tests.deploy.local.cluster.test_manners import make_job
+from tests.deploy.local.cluster.test_unusual_conditions import make_job
 
 _ENDS = ("Completed", "Failed", "Aborted", "Terminated")
 

@@ -9,7 +9,7 @@ import pytest
 
 from deploy.local.cluster.client import NETWORK_POLICIES, NODES, PODS, SERVICES, Client, Object
 from deploy.local.cluster.kubelet.node import POD_NETWORK_LABEL
-from tests.controller.plugins.making import container_of
+from tests.controller.plugins.plans import container_of
 from tests.deploy.local.cluster.kubelet.test_pods import make_pod, output
 
 pytestmark = pytest.mark.needs("namespaces")

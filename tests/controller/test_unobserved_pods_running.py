@@ -18,8 +18,8 @@ from controller.kube.client import Kube
 from controller.kube.kinds import PODS, VCJOBS
 from controller.volcano.names import volcano_job_name
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.cut_links import Link, linked
 from tests.controller.running import Controller, eventually, running
+from tests.controller.tcp_relay import Link, linked
 from tests.programs import RedisServer
 
 pytestmark = pytest.mark.timeout(240)

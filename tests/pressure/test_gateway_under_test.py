@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.contract.upstream import App, websocket
-from tests.pressure.ground import PressureRig
+from tests.pressure.gateway_under_test import PressureRig
 
 
 async def test_apps_of_two_hosts_at_one_port_are_distinguished(plain: PressureRig) -> None:

@@ -20,9 +20,9 @@ from controller.kube.kinds import VCJOBS
 from controller.store.database import Store
 from controller.store.instance import read_leadership
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.cut_links import Link, linked
 from tests.controller.postgres import Postgres
 from tests.controller.running import Controller, eventually, running
+from tests.controller.tcp_relay import Link, linked
 from tests.programs import RedisServer
 
 pytestmark = [pytest.mark.needs("postgres"), pytest.mark.timeout(600)]

@@ -11,7 +11,7 @@ from playwright.async_api import expect
 from websockets.asyncio.server import ServerConnection
 
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import Person
+from tests.gateway.pages.users import Person
 from tests.gateway.relay.bridge.test_terminal import PATH, hub_of
 
 pytestmark = pytest.mark.needs("chromium")

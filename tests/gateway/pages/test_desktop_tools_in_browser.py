@@ -13,8 +13,8 @@ from playwright.async_api import Browser, Page, expect
 
 from gateway.pages.texts import LANGUAGES
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import Person
 from tests.gateway.pages.test_clipboard import clipboard_of, desktop, put
+from tests.gateway.pages.users import Person
 from tests.gateway.xvnc import WAIT_SECONDS, Screen, screen_of, xvnc
 
 pytestmark = pytest.mark.needs("chromium")

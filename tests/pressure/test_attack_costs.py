@@ -29,7 +29,7 @@ from tests.pressure.apps import Mode
 from tests.pressure.browser import GatewayClosed
 from tests.pressure.cable import Cable
 from tests.pressure.conftest import WIRES, PressureRigs
-from tests.pressure.ground import (
+from tests.pressure.gateway_under_test import (
     DEADLINE_SECONDS,
     KEEPALIVE_TIMER,
     SMALL_WINDOW,

@@ -17,7 +17,7 @@ from tests.contract import frames
 from tests.contract.frames import MASK, TEXT, encode
 from tests.contract.messages import request
 from tests.contract.rig import Rig, Session
-from tests.pressure.ground import running_ground
+from tests.pressure.gateway_under_test import running_ground
 
 # More than libuv takes from the kernel at once (1,024 events), so a turn has no natural end.
 CONNECTIONS = 1600

@@ -13,7 +13,7 @@ import pytest
 from playwright.async_api import Page, expect
 
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import Person
+from tests.gateway.pages.users import Person
 from tests.gateway.upstreams import listening_on
 
 pytestmark = pytest.mark.needs("chromium")

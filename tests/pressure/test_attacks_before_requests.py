@@ -15,7 +15,12 @@ from tests.contract.messages import request
 from tests.contract.rig import new_source
 from tests.pressure.attack import SLACK_BYTES, attacked
 from tests.pressure.browser import Browser, GatewayClosed
-from tests.pressure.ground import DEADLINE_SECONDS, PressureRig, make_context, running_ground
+from tests.pressure.gateway_under_test import (
+    DEADLINE_SECONDS,
+    PressureRig,
+    make_context,
+    running_ground,
+)
 from tests.pressure.key_updates import Records
 from tests.pressure.test_attacks_requests import FLOOD_SECONDS, LINGER_SECONDS
 

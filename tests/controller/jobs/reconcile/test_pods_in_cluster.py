@@ -51,7 +51,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)
 NODES = Kind("v1", "nodes", "Node", namespaced=False)
 FAILED: list[Exception] = []
 VOLUMES = "home=home-{user}, team=home-ada/shared/{user}, sets=sets:ro"
-MEET = Path(__file__).with_name("meet.py").read_text()
+RANK_REPORT = Path(__file__).with_name("rank_report.py").read_text()
 
 
 @dataclass
@@ -132,7 +132,7 @@ async def make_claim(cluster: EmbeddedCluster, admin: Kube, name: str) -> Path:
 
 
 def python(*arguments: str) -> dict[str, Any]:
-    return {"command": ["python3", "-c", MEET, *arguments]}
+    return {"command": ["python3", "-c", RANK_REPORT, *arguments]}
 
 
 async def test_four_ranks_read_their_rank_and_reach_others_by_name(world: World) -> None:

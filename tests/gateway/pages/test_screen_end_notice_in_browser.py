@@ -15,7 +15,7 @@ from websockets.asyncio.server import ServerConnection
 from deploy.local.apps.painting import Painting
 from deploy.local.apps.rfb import RfbServer
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import Person
+from tests.gateway.pages.users import Person
 from tests.gateway.relay.bridge.test_terminal import PATH, hub_of
 from tests.gateway.upstreams import listening_on
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from deploy.local.cluster.client import EVENTS, PODS, Client, Object, Resource
 from deploy.local.cluster.volcano.definitions import JOBS, POD_GROUPS
-from tests.deploy.local.cluster.test_manners import make_job
+from tests.deploy.local.cluster.test_unusual_conditions import make_job
 
 QUOTAS = Resource("v1", "resourcequotas")
 

@@ -24,8 +24,7 @@ import aiohttp
 import pytest
 
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.leader.choosy import SelectiveReceiver
-from tests.controller.leader.day import (
+from tests.controller.leader.busy_site import (
     FINAL,
     Orchestrator,
     Pod,
@@ -35,6 +34,7 @@ from tests.controller.leader.day import (
     request,
     stream,
 )
+from tests.controller.leader.faulty_receiver import SelectiveReceiver
 from tests.controller.postgres import Postgres
 from tests.controller.running import Controller, eventually, running
 from tests.programs import RedisServer

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.conformance.answers import REFUSALS
+from tests.conformance.responses import REFUSALS
 
 
 def test_every_recorded_answer_has_a_case() -> None:

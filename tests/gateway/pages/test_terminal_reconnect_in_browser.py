@@ -11,8 +11,8 @@ from playwright.async_api import Page, expect
 from websockets.asyncio.server import ServerConnection
 
 from tests.gateway.conftest import World
-from tests.gateway.pages.people import Person
 from tests.gateway.pages.test_terminal_in_browser import Shells, arrive, lines, shells
+from tests.gateway.pages.users import Person
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
 
 pytestmark = pytest.mark.needs("chromium")
