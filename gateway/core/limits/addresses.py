@@ -7,6 +7,7 @@ of the PROXY protocol, version 2, in binary before the first byte (HAProxy's
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from typing import Final
@@ -15,6 +16,12 @@ from shared.networks import Network, embedded, read_address
 
 MAX_HOPS: Final = 32
 """How many trusted proxies in a row are read from ``X-Forwarded-For``: each takes microseconds."""
+
+_WITH_PORT: Final = re.compile(
+    rb"([0-9.]{7,15}):[0-9]{1,5}|\[([0-9A-Fa-f:.]{2,45})\](?::[0-9]{1,5})?"
+)
+"""An address with the client's port, as Azure's Application Gateway writes it, AWS's load balancers
+on request, and nginx reads it."""
 
 
 def unmapped(text: str) -> str:
@@ -53,23 +60,27 @@ def client_address(peer: str, forwarded_for: bytes | None, trusted: Sequence[Net
     """Return the address of the client behind *peer*.
 
     ``X-Forwarded-For`` counts only from a trusted proxy and is read from the right: the first
-    address that is not a trusted proxy's is the client's. If the field cannot be parsed, or the
-    client is more than :data:`MAX_HOPS` hops away, the result is the last proxy's address.
+    address that is not a trusted proxy's is the client's, without its port. If the field cannot be
+    parsed, or the client is more than :data:`MAX_HOPS` hops away, the result is the last proxy's
+    address.
     """
     if not trusted or not is_within(peer, trusted):
         return peer
     last = peer
     for part in reversed((forwarded_for or b"").rsplit(b",", MAX_HOPS)[-MAX_HOPS:]):
+        hop = part.strip()
+        with_port = _WITH_PORT.fullmatch(hop)
+        if with_port is not None:
+            hop = with_port[1] or with_port[2]
         try:
-            address = ip_address(part.strip().decode("ascii"))
+            address = ip_address(hop.decode("ascii"))
         except ValueError:
             return last
         # Proxies that listen on :: write IPv4 clients in this form.
         mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-        hop = str(mapped or address)
-        if not is_within(hop, trusted):
-            return hop
-        last = hop
+        last = str(mapped or address)
+        if not is_within(last, trusted):
+            return last
     return last
 
 
