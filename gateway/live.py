@@ -22,7 +22,9 @@ from shared.routes.table import RouteTable
 _BATCH: Final = 500
 """Connections ended between two yields to the loop: about 10 ms."""
 _LONGEST_SECONDS: Final = 3600.0
-"""The longest timer, so that a change of the system clock takes effect within an hour."""
+"""The longest timer."""
+_CLOCK_SECONDS: Final = 1.0
+"""How often the system clock is compared with the loop's, and by how much it must be ahead."""
 
 
 class Member(StallChecked, Protocol):
@@ -204,6 +206,22 @@ class ConnectionRegistry:
         if self.review_pool is not None:
             self.review_pool(None if sids is None else wanted, table, now)
         self._end_each(ended)
+
+    async def watch_clock(self) -> None:
+        """Check all connections after each forward step of the system clock, until cancelled.
+
+        Rights end by the system clock, but timers use the loop's. The loop's clock does not move
+        when the system clock is set, nor while the machine is suspended. Timers that a backward
+        step makes too early need no check: they are armed again.
+        """
+        known = self.wall() - self.loop.time()
+        while True:
+            await asyncio.sleep(_CLOCK_SECONDS)
+            ahead = self.wall() - self.loop.time()
+            if ahead - known > _CLOCK_SECONDS:
+                self.review()
+                known = ahead
+            known = min(known, ahead)
 
     def end_all(self, ending: EndReason) -> None:
         """End every connection, for example with ``DRAINING`` or ``BUS_LOST``."""

@@ -176,6 +176,7 @@ async def run_until_stopped(
             gateway.audit.run(),
             gateway.reporter.run(),
             gateway.sign_outs.run(),
+            gateway.live.watch_clock(),
             *(files.keep_fresh() for files in gateway.reloaded_files),
             beside(),
         ]

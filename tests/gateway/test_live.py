@@ -135,6 +135,40 @@ async def test_a_session_is_checked_when_its_next_right_ends_and_every_hour() ->
     live.close()
 
 
+async def test_a_grant_that_a_step_of_the_system_clock_ended_is_closed_within_two_seconds() -> None:
+    # As after a suspended machine: the loop's clock did not move.
+    table, clock = table_of(route(1)), [time.time()]
+    loop = asyncio.get_running_loop()
+    live = ConnectionRegistry(table=lambda: table, wall=lambda: clock[0], loop=loop)
+    over = Connection(table, ends_at=clock[0] + 600.0)
+    good = Connection(table, ends_at=clock[0] + 7200.0)
+    live.add(over)
+    live.add(good)
+    watch = asyncio.create_task(live.watch_clock())
+    await asyncio.sleep(0)
+    clock[0] += 700.0
+    await asyncio.sleep(1.5)
+    assert (over.ended, good.ended) == ([GRANT_ENDED], [])
+    watch.cancel()
+    live.close()
+
+
+async def test_a_clock_that_is_set_back_and_corrected_ends_nothing_early() -> None:
+    table, clock = table_of(route(1)), [time.time()]
+    loop = asyncio.get_running_loop()
+    live = ConnectionRegistry(table=lambda: table, wall=lambda: clock[0], loop=loop)
+    mine = Connection(table, ends_at=clock[0] + 600.0)
+    live.add(mine)
+    watch = asyncio.create_task(live.watch_clock())
+    for step in (-3600.0, 3600.0):
+        await asyncio.sleep(1.1)
+        clock[0] += step
+    await asyncio.sleep(1.1)
+    assert mine.ended == []
+    watch.cancel()
+    live.close()
+
+
 async def test_an_expiring_route_closes_its_connections_at_expiry() -> None:
     r = Registry()
     r.table = table_of(route(1, expires_at=time.time() + 0.2))
