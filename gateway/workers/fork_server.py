@@ -147,7 +147,7 @@ class _Server:
         """Carry out orders until the supervisor is gone."""
         # A terminal and systemd send signals to all processes of the gateway. The supervisor
         # handles them: it drains the workers and then closes its socket to the fork server.
-        for number in (signal.SIGTERM, signal.SIGINT):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)

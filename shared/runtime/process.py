@@ -23,6 +23,8 @@ from shared.version import VERSION
 
 T = TypeVar("T")
 
+log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True)
 class Command:
@@ -88,13 +90,16 @@ def settings_from_command(
 EXIT_FAILED: Final = 1
 MOST_DESCRIPTORS: Final = 1 << 20
 COLLECTOR_THRESHOLDS: Final = (10_000, 10, 20)
+_HANGUP: Final = "SIGHUP is ignored: settings are read only at start; SIGTERM ends the process"
 
 
 def stop_on_signals(stop: asyncio.Event) -> None:
     """Set *stop* at the first SIGTERM or SIGINT; exit at once at a second one.
 
     A second signal loses nothing: the kernel closes connections, and accepted jobs are in the
-    store. Call it inside the running loop.
+    store. SIGHUP is logged and ignored, as in Envoy and Caddy: it is sent to make a proxy reload,
+    and by default it would end the process and reset its connections. Call it inside the running
+    loop.
     """
     loop = asyncio.get_running_loop()
 
@@ -106,6 +111,7 @@ def stop_on_signals(stop: asyncio.Event) -> None:
 
     for one in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(one, asked)
+    loop.add_signal_handler(signal.SIGHUP, log.warning, _HANGUP)
 
 
 def raise_descriptor_limit() -> int:

@@ -127,6 +127,7 @@ def test_signals_to_the_process_group_are_handled_only_by_the_supervisor() -> No
         for one in (fork_server.pid, pid):
             os.kill(one, signal.SIGTERM)
             os.kill(one, signal.SIGINT)
+            os.kill(one, signal.SIGHUP)
         feed.sendall(b"-")
         assert next_news(fork_server).code == 0
         fork_server.close()

@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +56,17 @@ def test_the_first_signal_asks_to_stop(number: signal.Signals) -> None:
     with started(STUBBORN.format(after="")) as process:
         assert line(process) == "up"
         process.send_signal(number)
+        assert (line(process), line(process)) == ("draining", "ended")
+        assert process.wait(10) == 0
+
+
+def test_a_hangup_ends_nothing() -> None:
+    with started(STUBBORN.format(after="")) as process:
+        assert line(process) == "up"
+        process.send_signal(signal.SIGHUP)
+        time.sleep(0.2)
+        assert process.poll() is None
+        process.send_signal(signal.SIGTERM)
         assert (line(process), line(process)) == ("draining", "ended")
         assert process.wait(10) == 0
 
