@@ -42,19 +42,26 @@ _KEPT_ANNOTATIONS: Final = (
     EVICTIONS_ANNOTATION,
     TOOL_ANNOTATION,
 )
+CONTAINER_LOST: Final = "ContainerStatusUnknown"
+"""The reason of a pod whose node lost a container, in most cases because the node restarted."""
 EVICTIONS: Final = frozenset(
     {
         *("Evicted", "Preempting", "Preempted", "Shutdown", "NodeShutdown", "NodeLost"),
         *("Terminated", "DisruptionTarget", "PreemptionByScheduler", "DeletionByTaintManager"),
         "Evict",
         *("EvictionByEvictionAPI", "DeletionByPodGC", "TerminationByKubelet"),
+        CONTAINER_LOST,
     }
 )
 """Reasons of pods that kubelets and controllers end for the sake of the cluster.
 
 Those from ``DisruptionTarget`` on are reasons of the pod condition of that type (Kubernetes,
 "Disruptions"). ``Evict`` is the reason that Volcano's scheduler gives the condition Ready.
+``CONTAINER_LOST`` is the reason of a container: see :func:`_reason_of_lost`.
 """
+_LOST_BY_RUNTIME: Final = (CONTAINER_LOST, "Unknown")
+"""The reasons of such a container: the kubelet's, if its runtime does not know the container any
+more (CRI-O wipes its containers at a restart), and containerd's, if the process is gone."""
 
 STORAGE_LIMIT: Final = "StorageLimit"
 """The reason of a pod that exceeded a limit of its own for storage on its node.
@@ -348,7 +355,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         task=_shared(labels.get(TASK_LABEL) or annotations.get(TASK_LABEL) or ""),
         index=_index(metadata.get("name", "")),
         phase=_shared(status.get("phase") or ""),
-        reason=_shared(_reason(status)),
+        reason=_shared(_reason(status) or ("" if disrupted else _reason_of_lost(status))),
         message=plain_text(status.get("message"), _LONGEST),
         address=status.get("podIP") or "",
         node=_shared(spec.get("nodeName") or ""),
@@ -421,6 +428,19 @@ def _reason(status: Mapping[str, Any]) -> str:
     if reason == "Evicted" and isinstance(message, str) and _OWN_LIMIT.match(message):
         return STORAGE_LIMIT
     return plain_text(reason, _LONGEST_WORD)
+
+
+def _reason_of_lost(status: Mapping[str, Any]) -> str:
+    """Return the reason of a pod of which nobody knows how its program ended, or empty.
+
+    The exit code (137 or 255) is not the program's, which may have been about to succeed.
+    """
+    containers = (*(status.get("initContainerStatuses") or ()), _container(status))
+    for one in containers:
+        terminated = (one.get("state") or {}).get("terminated") or {}
+        if terminated.get("reason") in _LOST_BY_RUNTIME:
+            return CONTAINER_LOST
+    return ""
 
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -21,7 +21,13 @@ from controller.jobs.history.pod_records import (
 )
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.names import DATA_CONTAINER, FILES_CONTAINER
-from controller.volcano.observed import EVICTIONS, STORAGE_LIMIT, ObservedJob, ObservedPod
+from controller.volcano.observed import (
+    CONTAINER_LOST,
+    EVICTIONS,
+    STORAGE_LIMIT,
+    ObservedJob,
+    ObservedPod,
+)
 from controller.volcano.reasons.causes import start_error
 from controller.volcano.reasons.waiting import Explanation
 from shared.text import plain_tail, plain_text
@@ -42,7 +48,6 @@ _START_ERRORS: Final = frozenset({"StartError", "ContainerCannotRun"})
 """The kubelet's reasons for a program that could not be started (containerd, Docker)."""
 NODE_REFUSED: Final = "node_refused"
 """The cause of the failure if a kubelet rejected a pod, or gave it up."""
-_NOT_LOCATED: Final = "ContainerStatusUnknown"
 
 _EVICTED: Final = MappingProxyType(
     {
@@ -53,6 +58,7 @@ _EVICTED: Final = MappingProxyType(
         "NodeLost": ("node_lost", "its node no longer answers"),
         "DeletionByTaintManager": ("node_lost", "its node is unreachable, or takes no such pods"),
         "DeletionByPodGC": ("node_lost", "its node is gone"),
+        CONTAINER_LOST: ("node_lost", "its node restarted, or lost its containers"),
         "Shutdown": ("node_shutdown", "its node shut down"),
         "NodeShutdown": ("node_shutdown", "its node shut down"),
         "Terminated": ("node_shutdown", "its node shut down"),
@@ -159,7 +165,9 @@ def _was_taken(one: _Failure) -> Explanation | None:
     if not one.evicted:
         return None
     cause, words = _EVICTED.get(one.reason, ("evicted", ""))
-    said = ": ".join(text for text in (words, one.message) if text) or one.reason
+    # Of a lost container, the message is about an exit code that is not the program's.
+    message = "" if one.reason == CONTAINER_LOST else one.message
+    said = ": ".join(text for text in (words, message) if text) or one.reason
     return _made("evicted", f"{one.name} was evicted: {said}", one, cause)
 
 
@@ -201,13 +209,6 @@ def _took_too_much(one: _Failure) -> Explanation | None:
     return _made("out_of_memory", said, one, "out_of_memory", tail=one.tail)
 
 
-def _was_not_found(one: _Failure) -> Explanation | None:
-    if one.exit_code is None or one.reason != _NOT_LOCATED:
-        return None
-    said = f"{one.name} was lost by its node (exit code {one.exit_code}): {one.tail or one.reason}"
-    return _made("exit_code", said, one, "node_lost")
-
-
 def _ended(one: _Failure) -> Explanation | None:
     if not one.exit_code:
         return None
@@ -245,7 +246,6 @@ _WAYS: Final[tuple[Callable[[_Failure], Explanation | None], ...]] = (
     _took_too_much_storage,
     _did_not_begin,
     _took_too_much,
-    _was_not_found,
     _ended,
     _failed_beside,
     _was_not_taken,

@@ -47,6 +47,7 @@ def disrupted(reason: str, message: str = "") -> dict[str, Any]:
 
 
 TOOK_MORE = "job 0 took more storage than it may: "
+LOST = "job 0 was evicted: its node restarted, or lost its containers"
 CASES: list[tuple[ObservedPod, str, str, str]] = [
     (pod(ended=ended(3, message="one\ntwo\n")), "exit_code", "exit_code",
      "job 0 ended with exit code 3"),
@@ -60,9 +61,19 @@ CASES: list[tuple[ObservedPod, str, str, str]] = [
     (pod(ended=ended(128, "StartError", f"{RUNC}{NO_PROGRAM}: unknown", startedAt=NEVER)),
      "exit_code", "start_error",
      f"job 0 could not start its program (exit code 128): {NO_PROGRAM}"),
+    # After a restart of its node (CRI-O; containerd), nobody knows how a program ended.
     (pod(ended=ended(137, "ContainerStatusUnknown", "could not be located", startedAt=None,
                      finishedAt=None)),
-     "exit_code", "node_lost", "job 0 was lost by its node (exit code 137): could not be located"),
+     "evicted", "node_lost", LOST),
+    (pod(ended=ended(255, "Unknown")), "evicted", "node_lost", LOST),
+    (pod(init=[{"name": "fumarole-files", "state": {"terminated": ended(255, "Unknown")}}]),
+     "evicted", "node_lost", LOST),
+    (pod(ended=ended(137, "ContainerStatusUnknown"), **disrupted("DeletionByTaintManager")),
+     "evicted", "node_lost", "job 0 was evicted: its node is unreachable, or takes no such pods"),
+    (pod(reason="Evicted", message="Pod ephemeral local storage usage exceeds the total limit of "
+         "containers 1Gi. ", ended=ended(137, "ContainerStatusUnknown")), "failed",
+     "storage_limit",
+     TOOK_MORE + "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi."),
     (pod(reason="Evicted", message="The node was low on resource: memory.", ended=ended(137)),
      "evicted", "evicted", "job 0 was evicted: The node was low on resource: memory."),
     (pod(**disrupted("PreemptionByScheduler", "default-scheduler: preempting")), "evicted",

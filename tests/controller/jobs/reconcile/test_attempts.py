@@ -94,6 +94,29 @@ async def test_a_job_whose_pod_a_kubelet_rejects_is_resubmitted_after_a_while(
     await world.end("refused")
 
 
+async def test_a_job_whose_node_restarts_is_resubmitted(world: World) -> None:
+    await world.submit("rebooted")
+    await world.until("rebooted", "RUNNING")
+    await world.cluster.kill_program("kubelet")
+    (pod,) = await world.pods("rebooted")
+    # containerd knows the container, but not how it ended.
+    (container,) = pod["status"]["containerStatuses"]
+    began = container["state"]["running"]["startedAt"]
+    state = {"running": None, "terminated": {"exitCode": 255, "reason": "Unknown",
+                                             "startedAt": began, "finishedAt": began}}  # fmt: skip
+    status = {"phase": "Failed", "containerStatuses": [container | {"state": state}]}
+    await world.admin.merge(PODS, "j-rebooted-job-0", {"status": status}, "jobs",
+                            subresource="status")  # fmt: skip
+    await world.cluster.start_program("kubelet")
+    again = await world.until("rebooted", "RUNNING", attempt=2)
+    assert (again.evictions, again.retries_used) == (1, 0)
+    attempts, _ = await world.history("rebooted")
+    assert (attempts[0].outcome, (attempts[0].details or {}).get("cause")) == (
+        "EVICTED", "node_lost",
+    )  # fmt: skip
+    await world.end("rebooted")
+
+
 async def test_a_job_without_rights_to_suspend_or_remove_states_it(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
