@@ -86,8 +86,8 @@ class RouteTable:
         self.seq = head.seq
         self.hash = 0
         self.since = head.since
-        self.changes = 0
-        """Increases with every change, so that decisions can be cached until the next one."""
+        self.version = object()
+        """Another object after every change, so that decisions can be cached until the next one."""
         self.states: Counter[State] = Counter()
         """The number of readable routes by state."""
         self.proof: TableDigest | None = None
@@ -115,7 +115,7 @@ class RouteTable:
     def load_revocation(self, member: str, score: float) -> None:
         """Load one member of the ``revoked`` sorted set."""
         self._revoked[member] = max(score, self._revoked.get(member, 0.0))
-        self.changes += 1
+        self.version = object()
 
     def complete(self) -> None:
         """Check the loaded table against the counts in its head.
@@ -171,7 +171,7 @@ class RouteTable:
         sid = sid if entry.route is None else entry.route.sid
         self._entries[sid] = entry
         self.hash ^= entry.digest
-        self.changes += 1
+        self.version = object()
         if entry.route is None:
             self.unreadable += 1
             return
@@ -192,7 +192,7 @@ class RouteTable:
         msgspec.structs.force_setattr(route, "hosts", known.hosts)
         self._entries[sid] = entry
         self.hash ^= before.digest ^ entry.digest
-        self.changes += 1
+        self.version = object()
         self.states[known.state] -= 1
         self.states[route.state] += 1
         return True
@@ -218,7 +218,7 @@ class RouteTable:
         if entry is None:
             return
         self.hash ^= entry.digest
-        self.changes += 1
+        self.version = object()
         if entry.route is None:
             self.unreadable -= 1
             return

@@ -35,14 +35,14 @@ class CachedDecision:
 
     access_right: AccessRight
     target: Target
-    table: RouteTable
+    table: InitVar[RouteTable]
     user: str
     forwarded: bytes
     reusable: bool
     assertion: InitVar[Assertion | None] = None
     notice: Refusal | None = None
     until: InitVar[float] = math.inf
-    changes: int = field(init=False)
+    version: object = field(init=False)
     begins_at: float = -math.inf
     ends_at: float = field(init=False)
     path_prefix: bytes = field(init=False)
@@ -52,8 +52,8 @@ class CachedDecision:
     """Whether a user has caused the request, as far as can be seen."""
     head: UpstreamHead = NO_UPSTREAM_HEAD
 
-    def __post_init__(self, assertion: Assertion | None, until: float) -> None:
-        self.changes = self.table.changes
+    def __post_init__(self, table: RouteTable, assertion: Assertion | None, until: float) -> None:
+        self.version = table.version  # not the table, which would outlive its replacement
         self.ends_at = min(until, self.access_right.ends_at)
         if assertion is not None:
             self.begins_at = assertion.made_at
@@ -96,11 +96,7 @@ class CachedDecision:
 
     def _holds(self, table: RouteTable, now: float) -> bool:
         """Return whether neither the table nor the time has ended the decision."""
-        return (
-            self.table is table
-            and self.changes == table.changes
-            and self.begins_at <= now < self.ends_at
-        )
+        return self.version is table.version and self.begins_at <= now < self.ends_at
 
     def has_same_provenance(self, start: StartLine, fields: Fields) -> bool:
         """Return whether the last request had the same provenance and method."""

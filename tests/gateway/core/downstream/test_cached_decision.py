@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
@@ -81,7 +83,7 @@ def test_a_cached_decision_ends_with_its_grant_or_a_table_change(table: RouteTab
     one = make_cached_decision(table)
     assert not one.covers(start(), fields(), table, GRANT.ends_at)
     assert not one.covers(start(), fields(), table_of(route(1)), NOW), "another table"
-    table.changes += 1
+    table.version = object()
     assert not one.covers(start(), fields(), table, NOW)
 
 
@@ -95,3 +97,12 @@ def test_the_base_path_precedes_the_target() -> None:
             make_cached_decision(table_of(route(1, target={"base_path": base}))).path_prefix
             == prefix
         )
+
+
+def test_a_cached_decision_does_not_keep_a_replaced_table_in_memory() -> None:
+    table = table_of(route(1))
+    one, gone = make_cached_decision(table), weakref.ref(table)
+    del table
+    gc.collect()
+    assert gone() is None
+    assert not one.covers(start(), fields(), table_of(route(1)), NOW)
