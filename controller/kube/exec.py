@@ -25,7 +25,7 @@ from controller.kube.errors import Unavailable
 from controller.kube.library import (
     Configuration,
     RESTClientObject,
-    read_environment_once,
+    prepare_connections,
     tls_of,
 )
 from shared.errors import FumaroleError
@@ -134,7 +134,7 @@ class PodExec:
         # A pool of its own without a bound: in a shared pool, a hundred shells would leave no
         # connection for other calls.
         rest = RESTClientObject(configuration, maxsize=0)
-        read_environment_once(rest, configuration.host or "")
+        prepare_connections(rest, configuration.host or "")
         accept_plain_authorities(tls_of(rest))
         follow(tls_of(rest))
         try:

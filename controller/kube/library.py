@@ -12,6 +12,7 @@ an entry for the server, aiohttp refuses calls that carry a token.
 
 from __future__ import annotations
 
+import socket
 import ssl
 import sys
 import threading
@@ -84,8 +85,8 @@ __all__ = [
     "RESTClientObject",
     "load_incluster_config",
     "load_kube_config",
+    "prepare_connections",
     "proxy_for",
-    "read_environment_once",
     "tls_of",
 ]
 
@@ -94,15 +95,40 @@ READ_BUFFER: Final = 2**18
 that are whole objects; here ``watch`` assembles lines itself."""
 
 
-def read_environment_once(rest: Any, host: str) -> None:
+def prepare_connections(rest: Any, host: str) -> None:
     """Have *rest*, the library's client, use the proxy that the environment now has for *host*.
 
-    The ``proxy-url`` of a kubeconfig takes precedence.
+    The ``proxy-url`` of a kubeconfig takes precedence. The kernel probes silent connections.
     """
-    connector = rest.pool_manager.connector
+    unused = rest.pool_manager.connector
     rest.pool_manager.detach()
+    connector = aiohttp.TCPConnector(
+        limit=unused.limit, ssl=unused._ssl, socket_factory=_make_socket
+    )
     rest.pool_manager = aiohttp.ClientSession(connector=connector, read_bufsize=READ_BUFFER)
     rest.proxy = rest.proxy or proxy_for(host)
+
+
+# As Go's and thus kubectl's connections: load balancers and NAT forget idle ones after some
+# minutes, and neither side learns of it. Watches have bookmarks and shells have pings, but the
+# followed log of a silent program has nothing.
+_PROBES: Final = (
+    ("TCP_KEEPIDLE", 30),
+    ("TCP_KEEPINTVL", 10),
+    ("TCP_KEEPCNT", 3),
+)
+"""Options of Linux: seconds until the first probe, seconds between probes, and unanswered ones."""
+
+
+def _make_socket(address: Any) -> socket.socket:
+    """Return a socket for *address*, as ``getaddrinfo`` describes it."""
+    family, kind, protocol, *_ = address
+    made = socket.socket(family, kind, protocol)
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _PROBES:
+        if (option := getattr(socket, name, None)) is not None:
+            made.setsockopt(socket.IPPROTO_TCP, option, value)
+    return made
 
 
 def tls_of(rest: Any) -> ssl.SSLContext:

@@ -28,7 +28,7 @@ from controller.kube.library import (
     RESTClientObject,
     load_incluster_config,
     load_kube_config,
-    read_environment_once,
+    prepare_connections,
     tls_of,
 )
 from shared.text import retry_after
@@ -249,7 +249,7 @@ class Transport:
             # none of the shared pool's hundred connections for calls.
             streams = RESTClientObject(configuration, maxsize=0)
             for rest in (api.rest_client, streams):
-                read_environment_once(rest, configuration.host or "")
+                prepare_connections(rest, configuration.host or "")
                 accept_plain_authorities(tls_of(rest))
                 credentials.follow(tls_of(rest))
             try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -11,8 +12,15 @@ import pytest
 
 from controller.kube.client import Kube
 from controller.kube.kinds import PODS
-from controller.kube.library import proxy_for
-from tests.controller.kube.api_server import Script, says, serving, thing, write_kubeconfig
+from controller.kube.library import RESTClientObject, prepare_connections, proxy_for
+from tests.controller.kube.api_server import (
+    Script,
+    says,
+    serving,
+    streams,
+    thing,
+    write_kubeconfig,
+)
 
 ASKED = says(thing("a", "1"))
 
@@ -32,6 +40,25 @@ async def test_a_netrc_entry_is_ignored(tmp_path: Path, monkeypatch: pytest.Monk
     async with serving(script, tmp_path) as kube:
         await kube.get(PODS, "a", "ns")
     assert script.tokens == ["Bearer first"]
+
+
+async def test_a_silent_connection_is_probed(tmp_path: Path) -> None:
+    """A load balancer forgets idle connections, such as that of a followed log, without a word."""
+    async with serving(Script(streams(then="hang")), tmp_path) as kube:
+        rest = RESTClientObject(kube.configuration, maxsize=0)
+        prepare_connections(rest, kube.configuration.host or "")
+        try:
+            async with rest.pool_manager.get(f"{kube.configuration.host}/log") as response:
+                connection = response.connection
+                assert connection is not None
+                assert connection.transport is not None
+                sock = connection.transport.get_extra_info("socket")
+                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+                probes = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+                found = [sock.getsockopt(socket.IPPROTO_TCP, option) for option in probes]
+                assert found == [30, 10, 3]
+        finally:
+            await rest.close()
 
 
 async def test_hooks_that_block_all_threads_delay_no_call(tmp_path: Path) -> None:
