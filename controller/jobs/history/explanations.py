@@ -27,7 +27,7 @@ LONGEST: Final = 2000
 """Characters of a message."""
 
 NODE_UNREADY: Final = "node_not_ready"
-"""The reason of a running job one of whose nodes is not ready."""
+"""The reason of a job one of whose nodes is not ready."""
 
 _STUCK_WORDS: Final = MappingProxyType(
     {
@@ -66,6 +66,9 @@ class _Evidence:
 
     job: ObservedJob
     pods: tuple[ObservedPod, ...]
+    """Those that are not being deleted."""
+    held: Explanation | None
+    """The dead node that keeps a deleted pod."""
     kept: Explanation | None
     reported: Explanation | None
 
@@ -85,21 +88,29 @@ def explain_waiting(
         reported: The reason that was reported last. A kubelet that pauses between two pulls of an
             image no longer reports the error.
     """
-    mine = tuple(pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting)
-    evidence = _Evidence(job, mine, _of_this(job, kept), reported)
+    own = [pod for pod in pods if pod.owner_uid == job.uid]
+    staying = tuple(pod for pod in own if not pod.deleting)
+    held = _on_dead_node(pod for pod in own if pod.deleting)
+    evidence = _Evidence(job, staying, held, _of_this(job, kept), reported)
     return next(found for hold in _HOLDS if (found := hold(evidence)) is not None)
 
 
 def explain_running(job: ObservedJob, pods: Iterable[ObservedPod]) -> Explanation | None:
     """Return a known obstacle to a running job; None without one.
 
-    A node that is not ready may recover. Its pods stay for five minutes, as a rule
-    (``tolerationSeconds``), and until then no other status shows the failure.
+    A node that is not ready may recover. After five minutes, as a rule (``tolerationSeconds``), its
+    pods are deleted. Volcano creates none in their place before they are gone, and as long as the
+    node exists, only its kubelet can confirm that.
     """
+    return _on_dead_node(pod for pod in pods if pod.owner_uid == job.uid)
+
+
+def _on_dead_node(pods: Iterable[ObservedPod]) -> Explanation | None:
+    """Return which of *pods* is on a node that is not ready, first the one that is for longest."""
     lost = [
         (pod.node_unready_since, pod.task, pod.index, pod)
         for pod in pods
-        if pod.owner_uid == job.uid and not pod.deleting and pod.node_unready_since is not None
+        if pod.node_unready_since is not None
     ]
     if not lost:
         return None
@@ -107,6 +118,8 @@ def explain_running(job: ObservedJob, pods: Iterable[ObservedPod]) -> Explanatio
     at = datetime.fromtimestamp(since, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     others = f" (and those of {len(lost) - 1} more)" if len(lost) > 1 else ""
     text = f"the node {pod.node} of {task} {index}{others} is not ready since {at}"
+    if pod.deleting:
+        text += ", and its deleted pod stays until the node comes back or is removed"
     details = {"task": task, "index": index, "pod": pod.name, "node": pod.node}
     return Explanation(NODE_UNREADY, text, {"cause": NODE_UNREADY, **details})
 
@@ -195,6 +208,11 @@ def _preparing(evidence: _Evidence) -> Explanation | None:
     return Explanation("preparing", "preparing the container", details | {"node": first.node})
 
 
+def _held(evidence: _Evidence) -> Explanation | None:
+    """A deleted pod on a dead node: another one of its name cannot be created."""
+    return evidence.held
+
+
 def _restarting(evidence: _Evidence) -> Explanation | None:
     if evidence.job.phase != "Restarting":
         return None
@@ -218,6 +236,7 @@ _HOLDS: Final[tuple[Callable[[_Evidence], Explanation | None], ...]] = (
     _refused,
     _unscheduled,
     _preparing,
+    _held,
     _restarting,
     _kept,
     _queued,

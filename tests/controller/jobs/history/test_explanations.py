@@ -8,13 +8,14 @@ import pytest
 
 from controller.jobs.history.explanations import (
     LONGEST,
+    explain_running,
     explain_waiting,
     is_explained,
     same_but_for_numbers,
 )
 from controller.volcano.observed import ObservedPod, read_pod
 from controller.volcano.reasons.waiting import NOT_TAKEN_UP, QUEUED, Explanation
-from tests.controller.samples import UID, make_observed
+from tests.controller.samples import UID, make_observed, make_pod
 from tests.controller.volcano.reasons.test_causes import NOT_FOUND
 
 WAITS = make_observed("Pending")
@@ -170,3 +171,39 @@ def test_a_reason_from_before_a_restart_is_dropped() -> None:
     assert (
         explain_waiting(make_observed("Pending", phase_since=5.0), (), kept).reason == "forbidden"
     )
+
+
+SINCE = 1767225600.0
+
+
+def held(index: int = 0, **fields: Any) -> ObservedPod:
+    """Return a pod on a dead node that Kubernetes has deleted: no kubelet confirms it."""
+    return make_pod(index, node_unready_since=SINCE, deleting=True, **fields)
+
+
+HELD = (
+    "the node n1 of job 0 is not ready since 2026-01-01T00:00:00Z, and its deleted pod stays until"
+    " the node comes back or is removed"
+)
+
+
+def test_a_deleted_pod_on_a_dead_node_still_explains_why_nothing_runs() -> None:
+    found = explain_running(make_observed("Running"), [held(), make_pod(1)])
+    assert found is not None
+    assert (found.reason, found.message) == ("node_not_ready", HELD)
+    assert found.details["pod"] == "j-j1-job-0"
+
+
+@pytest.mark.parametrize("phase", ["Restarting", "Pending"])
+def test_a_restart_names_the_dead_node_that_it_waits_for(phase: str) -> None:
+    found = explain_waiting(make_observed(phase), [held()])
+    assert (found.reason, found.message) == ("node_not_ready", HELD)
+    # A new pod says more about what is waited for.
+    full = make_pod(1, node="", phase="Pending", running=False, unscheduled="0/4 nodes fit")
+    assert explain_waiting(make_observed(phase), [held(), full]).reason == "unschedulable"
+
+
+def test_pods_that_end_on_living_nodes_explain_nothing() -> None:
+    ends = make_pod(deleting=True)
+    assert explain_running(make_observed("Running"), [ends]) is None
+    assert explain_waiting(make_observed("Restarting"), [ends]).reason == "restarting"

@@ -58,6 +58,12 @@ async def test_a_job_reports_a_not_ready_node_until_it_is_ready(world: World) ->
     assert record.details["node"] == node
     record = await told(whole, None)
     assert (record.state, record.message) == ("RUNNING", None)
+    # As the taint eviction controller does after five minutes. No kubelet confirms the deletion.
+    await told(lost, "node_not_ready")
+    await world.admin.delete(PODS, pod["metadata"]["name"], "jobs")
+    stays = f"{text}, and its deleted pod stays until the node comes back or is removed"
+    record = await world.parts.drive("dead", lambda one: one.message == stays)
+    assert (record.state, record.reason) == ("RUNNING", "node_not_ready")
 
 
 async def test_a_job_on_a_dead_node_ends_and_is_charged_until_its_grace_period_ends(
