@@ -27,7 +27,7 @@ from tests.fuzz.reading import (
     read_request,
 )
 
-_FACTS: Final = ForwardedInfo(client_address="192.0.2.7", scheme="http", user="ada")
+_FACTS: Final = ForwardedInfo(scheme="http", user="ada")
 _READER: Final = FieldReader(COOKIE)
 _ANSWERS: Final = ResponseReader("frame-ancestors 'self'")
 _IDENTITY: Final = frozenset({b"x_forwarded_user", b"x_forwarded_for", b"x_forwarded_host"})
@@ -81,8 +81,7 @@ def _check_request_to_app(start: StartLine, section: Section) -> None:
     fields = section.fields
     forwarded = forwarded_fields(fields.host, _FACTS)
     around = upstream_head(fields, forwarded, path_prefix=b"", upgrade=fields.websocket)
-    if fields.websocket:
-        around = around.with_key(fields.socket_key or b"")
+    around = around.for_client("192.0.2.7", fields.socket_key if fields.websocket else None)
     tail = around.prefix + section.end_to_end + around.suffix
     raw = b"%b %b%b" % (start.method, start.target, tail)
     head = read_request(raw)

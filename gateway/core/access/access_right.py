@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import dataclass
 from math import inf
 from typing import Final
@@ -56,9 +57,7 @@ BUS_LOST: Final = EndReason(CLOSE_SERVICE_RESTART, "bus lost", "bus_lost")
 
 
 class AccessRight(msgspec.Struct, kw_only=True, eq=False):
-    """The right of a connection to reach one route: by a grant, or None if the route is public.
-
-    WebSockets of one user, opened with the same fields from one address, may share one.
+    """The right of one connection to reach one route: by a grant, or None if the route is public.
 
     - ``route`` is replaced by newer revisions with the same target (:meth:`renew`).
     - ``ends_at`` is when the right ends by itself, in unix seconds; infinity for never.
@@ -91,6 +90,12 @@ class AccessRight(msgspec.Struct, kw_only=True, eq=False):
         if grant is not None:
             self.user = grant.sub
         self.renew(route)
+
+    def for_client(self, address: str) -> AccessRight:
+        """Return the same right of another connection, whose client is at *address*."""
+        right = copy(self)
+        right.address, right.attachment, right.activity = address, None, UNCOUNTED
+        return right
 
     def renew(self, route: Route) -> None:
         """Continue with a newer revision of the route, which has the same target."""

@@ -1,10 +1,12 @@
-"""A decision to forward, cached for further requests of its connection."""
+"""A decision to forward, cached for further requests of its connection, or for upgrades like it."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import InitVar, dataclass, field
+from copy import copy
 from typing import Final
+
+import msgspec
 
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.assertions import Assertion
@@ -18,8 +20,7 @@ from shared.routes.route import Target
 from shared.routes.table import RouteTable
 
 
-@dataclass(slots=True, kw_only=True, eq=False, repr=False)
-class CachedDecision:
+class CachedDecision(msgspec.Struct, kw_only=True, eq=False):
     """A decision to forward that also holds for later requests of the connection.
 
     It holds for a request if all of these are true:
@@ -30,35 +31,56 @@ class CachedDecision:
     - The assertion in ``forwarded`` is not due for renewal.
 
     The request's provenance is checked again. ``head``, the constant parts of the upstream head,
-    holds for the same ``fields``. ``notice``, if present, is shown to a user who navigates.
+    holds for the same ``fields``; an upgrade's lacks client and key. ``notice``, if present, is
+    shown to a user who navigates.
     """
 
     access_right: AccessRight
     target: Target
-    table: InitVar[RouteTable]
+    version: object
     user: str
     forwarded: bytes
     reusable: bool
-    assertion: InitVar[Assertion | None] = None
+    begins_at: float
+    ends_at: float
+    path_prefix: bytes
     notice: Refusal | None = None
-    until: InitVar[float] = math.inf
-    version: object = field(init=False)
-    begins_at: float = -math.inf
-    ends_at: float = field(init=False)
-    path_prefix: bytes = field(init=False)
     fields: Fields | None = None
     method: bytes = b""
     is_user_input: bool = False
     """Whether a user has caused the request, as far as can be seen."""
     head: UpstreamHead = NO_UPSTREAM_HEAD
 
-    def __post_init__(self, table: RouteTable, assertion: Assertion | None, until: float) -> None:
-        self.version = table.version  # not the table, which would outlive its replacement
-        self.ends_at = min(until, self.access_right.ends_at)
+    @classmethod
+    def make(
+        cls,
+        *,
+        access_right: AccessRight,
+        target: Target,
+        table: RouteTable,
+        user: str,
+        forwarded: bytes,
+        reusable: bool,
+        assertion: Assertion | None = None,
+        notice: Refusal | None = None,
+        until: float = math.inf,
+    ) -> CachedDecision:
+        """Return the decision, which was made with the present *table*."""
+        begins_at, ends_at = -math.inf, min(until, access_right.ends_at)
         if assertion is not None:
-            self.begins_at = assertion.made_at
-            self.ends_at = min(self.ends_at, assertion.renew_at)
-        self.path_prefix = self.target.base_path.rstrip("/").encode("ascii")
+            begins_at, ends_at = assertion.made_at, min(ends_at, assertion.renew_at)
+        return cls(
+            access_right=access_right,
+            target=target,
+            version=table.version,  # not the table, which would outlive its replacement
+            user=user,
+            forwarded=forwarded,
+            reusable=reusable,
+            begins_at=begins_at,
+            ends_at=ends_at,
+            path_prefix=target.base_path.rstrip("/").encode("ascii"),
+            notice=notice,
+        )
 
     def covers(self, start: StartLine, fields: Fields, table: RouteTable, now: float) -> bool:
         """Return whether the decision holds for another request, apart from its provenance."""
@@ -81,18 +103,18 @@ class CachedDecision:
             )
         )
 
-    def covers_upgrade(
-        self, start: StartLine, table: RouteTable, now: float, *, address: str
-    ) -> bool:
+    def covers_upgrade(self, start: StartLine, table: RouteTable, now: float) -> bool:
         """Return whether this decision on an upgrade holds for the upgrade of another connection.
 
-        That request must have the same cached section. It comes from the client at *address*.
+        That request must have the same cached section.
         """
-        return (
-            self._holds(table, now)
-            and self.access_right.address == address
-            and not start.target.startswith(OWN_PREFIX)
-        )
+        return self._holds(table, now) and not start.target.startswith(OWN_PREFIX)
+
+    def for_client(self, address: str) -> CachedDecision:
+        """Return the decision on another connection's upgrade, by the client at *address*."""
+        decision = copy(self)
+        decision.access_right = self.access_right.for_client(address)
+        return decision
 
     def _holds(self, table: RouteTable, now: float) -> bool:
         """Return whether neither the table nor the time has ended the decision."""
@@ -115,7 +137,7 @@ class UpgradeDecisions:
     """Decisions on WebSocket upgrades by the cached section of the request, oldest evicted first.
 
     Browsers open one WebSocket after the other with the same fields, each on a new connection.
-    Connections whose requests had the same section share a decision, and with it an access right.
+    Only decisions by a grant are kept: without one, a decision depends on the client's address.
     """
 
     def __init__(self) -> None:

@@ -21,19 +21,14 @@ class ForwardedInfo(msgspec.Struct, frozen=True, gc=False):
     ``assertion`` is the signed assertion of the user; None if none is made.
     """
 
-    client_address: str
     scheme: str
     user: str | None
     assertion: str | None = None
 
 
 def forwarded_fields(host: str, info: ForwardedInfo) -> bytes:
-    """Return the fields that tell an app the client, the user, and the public host and scheme."""
-    lines = (
-        f"X-Forwarded-For: {info.client_address}\r\n"
-        f"X-Forwarded-Host: {host}\r\n"
-        f"X-Forwarded-Proto: {info.scheme}\r\n"
-    )
+    """Return the fields that tell an app the user, and the public host and scheme."""
+    lines = f"X-Forwarded-Host: {host}\r\nX-Forwarded-Proto: {info.scheme}\r\n"
     if info.user is not None:
         lines += f"X-Forwarded-User: {_quoted(info.user)}\r\n"
     if info.assertion is not None:
@@ -56,10 +51,12 @@ class UpstreamHead(msgspec.Struct, frozen=True, gc=False):
     prefix: bytes
     suffix: bytes
 
-    def with_key(self, key: bytes) -> UpstreamHead:
-        """Return this head of an upgrade, which has no key, with *key*."""
-        suffix = b"Sec-WebSocket-Key: %b\r\n%b" % (key, self.suffix)
-        return UpstreamHead(self.path_prefix, self.prefix, suffix)
+    def for_client(self, address: str, key: bytes | None = None) -> UpstreamHead:
+        """Return this head with the client's *address*, and with the *key* of an upgrade."""
+        added = f"X-Forwarded-For: {address}\r\n".encode("ascii")
+        if key is not None:
+            added += b"Sec-WebSocket-Key: " + key + b"\r\n"
+        return UpstreamHead(self.path_prefix, self.prefix, added + self.suffix)
 
 
 NO_UPSTREAM_HEAD: Final = UpstreamHead(b"", b"", b"")
@@ -71,7 +68,7 @@ def upstream_head(
     """Return the constant parts of an upstream request head.
 
     They depend only on the arguments, so the next request with the same *fields* can reuse them.
-    An *upgrade*'s do not depend on its key, which is to be added: :meth:`UpstreamHead.with_key`.
+    Client and key are added by :meth:`UpstreamHead.for_client`.
     ``Host`` is forwarded as received, with its port.
     """
     prefix = b" HTTP/1.1\r\nHost: " + fields.host.encode("ascii") + b"\r\n"

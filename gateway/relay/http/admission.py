@@ -110,15 +110,14 @@ class Admission:
         known = None if section is None else self._upgrades.get(section)
         if (
             known is None
-            or not known.covers_upgrade(
-                start, table, self._parts.wall(), address=connection.client_address(fields)
-            )
+            or not known.covers_upgrade(start, table, self._parts.wall())
             or not self._parts.live.has_room(known.access_right)
         ):
             return False
-        connection.cache_decision(known)
+        client = sys.intern(connection.client_address(fields))
+        connection.cache_decision(known.for_client(client))
         connection.notice = None
-        connection.admitted(known.head.with_key(fields.socket_key or b""), upgrade=True)
+        connection.admitted(known.head.for_client(client, fields.socket_key), upgrade=True)
         return True
 
     def _admit_without_table(
@@ -321,12 +320,11 @@ class Admission:
         assertion = None if assertions is None else assertions.for_request(access_right, now)
         from_then = notice_starts_at(access_right, self._parts.end_notice_seconds)
         info = ForwardedInfo(
-            client_address=client,
             scheme=self._parts.site.scheme,
             user=user,
             assertion=assertion.value if assertion is not None else None,
         )
-        return CachedDecision(
+        return CachedDecision.make(
             access_right=access_right,
             target=target,
             table=table,
@@ -362,7 +360,11 @@ class Admission:
         cached.head = upstream_head(
             fields, cached.forwarded, path_prefix=cached.path_prefix, upgrade=upgrade
         )
-        head = cached.head.with_key(fields.socket_key or b"") if upgrade else cached.head
+        client = cached.access_right.address
+        if upgrade:
+            head = cached.head.for_client(client, fields.socket_key)
+        else:
+            head = cached.head = cached.head.for_client(client)
         connection.admitted(head, upgrade=upgrade)
 
     def _connect(

@@ -44,8 +44,8 @@ async def test_an_upgrade_is_forwarded_in_canonical_form() -> None:
             head
             == (
                 f"GET /ws HTTP/1.1\r\nHost: {HOST}\r\nOrigin: {ORIGIN}\r\n"
-                "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
-                f"X-Forwarded-For: 127.0.0.1\r\nX-Forwarded-Host: {HOST}\r\n"
+                "X-Forwarded-For: 127.0.0.1\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+                f"X-Forwarded-Host: {HOST}\r\n"
                 "X-Forwarded-Proto: http\r\nX-Forwarded-User: ada\r\n"
                 "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
                 "Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\n"
@@ -89,8 +89,9 @@ async def test_the_response_of_an_app_that_refuses_the_upgrade_is_relayed() -> N
 async def test_any_other_upgrade_is_dropped_from_the_head() -> None:
     async with rig() as r:
         fields = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMA")
-        _, _, head = await r.joined(request("/", *fields))
+        _, _, head = await r.joined(request("/", *fields, "Sec-WebSocket-Key: k"))
         assert b"pgrade" not in head
+        assert b"WebSocket" not in head
         assert b"HTTP2" not in head
 
 

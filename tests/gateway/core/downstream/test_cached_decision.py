@@ -36,7 +36,7 @@ def make_cached_decision(table: RouteTable, **changes: Any) -> CachedDecision:
         "access_right": access_right, "target": known.target, "table": table, "user": "sub ada",
         "forwarded": b"", "reusable": True,
     } | changes  # fmt: skip
-    made = CachedDecision(**told)
+    made = CachedDecision.make(**told)
     made.fields = fields()
     return made
 

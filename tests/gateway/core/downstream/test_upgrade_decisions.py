@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.core.access.access_right import UNCOUNTED, ActivityCounter
 from gateway.core.access.decision import Access, Forward, Request
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
@@ -25,7 +26,6 @@ from tests.gateway.relay.harness import BASE, OTHER_SID, PORT, SID, FakeWorld, r
 HOST = f"{SID}.{BASE}:{PORT}"
 NOW = 1_000_000.0
 GRANT = Grant(SID, "t1", "k1", "ada", "control", NOW - 5, NOW + 100)
-ADDRESS = "10.0.0.1"
 KEYS = GrantKeys([bytes(range(32))])
 ACCESS = Access(Site(scheme="http", base=BASE, port=PORT), KEYS)
 SECTION = (
@@ -34,7 +34,6 @@ SECTION = (
     "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
 ).encode()
 FIELDS = FieldReader(b"fumarole").read_section(SECTION, None).fields
-START = read_start_line(b"GET /ws HTTP/1.1")
 
 
 def decide(table: RouteTable, now: float, line: bytes = b"GET /ws HTTP/1.1") -> object:
@@ -48,26 +47,25 @@ def cached(table: RouteTable, now: float = NOW, **changes: Any) -> CachedDecisio
     if not isinstance(decision, Forward) or decision.access_right.route.target is None:
         return None
     right = decision.access_right
-    right.address = ADDRESS
     told: dict[str, Any] = {
         "access_right": right, "target": right.route.target, "table": table, "user": "sub ada",
         "forwarded": b"", "reusable": False,
     } | changes  # fmt: skip
-    return CachedDecision(**told)
+    return CachedDecision.make(**told)
 
 
-def covers(one: CachedDecision, table: RouteTable, now: float = NOW, **changes: Any) -> bool:
-    told: dict[str, Any] = {"start": START, "address": ADDRESS} | changes
-    return one.covers_upgrade(told.pop("start"), table, now, **told)
+def covers(
+    one: CachedDecision, table: RouteTable, now: float = NOW, *, line: bytes = b"GET /ws HTTP/1.1"
+) -> bool:
+    return one.covers_upgrade(read_start_line(line), table, now)
 
 
-def test_a_decision_covers_the_upgrades_of_one_client_until_table_or_right_change() -> None:
+def test_a_decision_covers_other_upgrades_until_table_or_right_change() -> None:
     table = table_of(route(1))
     one = cached(table)
     assert one is not None
     assert covers(one, table)
-    assert covers(one, table, start=read_start_line(b"GET /other?a=b HTTP/1.1"))
-    assert not covers(one, table, address="10.0.0.2")
+    assert covers(one, table, line=b"GET /other?a=b HTTP/1.1")
     assert not covers(one, table, GRANT.ends_at)
     assert not covers(one, table_of(route(1))), "another table"
     table.version = object()
@@ -79,7 +77,7 @@ def test_a_decision_covers_no_page_of_the_gateway(path: bytes) -> None:
     table = table_of(route(1))
     one = cached(table)
     assert one is not None
-    assert not covers(one, table, start=read_start_line(b"GET %b HTTP/1.1" % path))
+    assert not covers(one, table, line=b"GET %b HTTP/1.1" % path)
 
 
 def test_a_decision_covers_no_upgrade_once_a_notice_is_due() -> None:
@@ -88,6 +86,19 @@ def test_a_decision_covers_no_upgrade_once_a_notice_is_due() -> None:
     assert one is not None
     assert covers(one, table, NOW + 9)
     assert not covers(one, table, NOW + 10)
+
+
+def test_each_connection_of_a_decision_has_a_right_of_its_own() -> None:
+    one = cached(table_of(route(1)))
+    assert one is not None
+    one.access_right.activity = ActivityCounter()
+    one.access_right.attachment = (1, NOW)
+    other = one.for_client("10.0.0.2")
+    right = other.access_right
+    assert (right.address, right.attachment, right.activity) == ("10.0.0.2", None, UNCOUNTED)
+    assert (right.grant, right.user, right.ends_at) == (GRANT, "ada", GRANT.ends_at)
+    assert (one.access_right.address, one.access_right.attachment) == ("", (1, NOW))
+    assert (other.target, other.user, other.version) == (one.target, one.user, one.version)
 
 
 CHANGES = st.one_of(

@@ -6,7 +6,9 @@ from pathlib import Path
 from gateway import pages
 from gateway.core.http.fields import FieldReader, Fields, Section
 from gateway.core.http.headers import (
+    NO_UPSTREAM_HEAD,
     ForwardedInfo,
+    UpstreamHead,
     forwarded_fields,
     framing_field,
     page_head,
@@ -15,6 +17,12 @@ from gateway.core.http.headers import (
 from gateway.core.http.heads import read_start_line
 
 OURS = "e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30"
+UPGRADE = (
+    "Connection: Upgrade",
+    "Upgrade: websocket",
+    "Sec-WebSocket-Version: 13",
+    "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+)
 OURS_IN_A_LIST = "e30.eyJhdWQiOlsiYSIsImZ1bWFyb2xlLWdhdGV3YXkiXX0.e30"
 
 
@@ -33,15 +41,26 @@ def to_app(section: Section, forwarded: bytes = b"") -> bytes:
 
 
 def test_an_app_receives_user_and_client_address() -> None:
-    facts = ForwardedInfo(client_address="::1", scheme="https", user="Ada Ü/%,\n")
+    facts = ForwardedInfo(scheme="https", user="Ada Ü/%,\n")
     assert forwarded_fields("a:1", facts) == (
-        b"X-Forwarded-For: ::1\r\nX-Forwarded-Host: a:1\r\nX-Forwarded-Proto: https\r\n"
+        b"X-Forwarded-Host: a:1\r\nX-Forwarded-Proto: https\r\n"
         b"X-Forwarded-User: Ada%20%C3%9C%2F%25%2C%0A\r\n"
+    )
+    assert NO_UPSTREAM_HEAD.for_client("::1").suffix == b"X-Forwarded-For: ::1\r\n"
+
+
+def test_each_upgrade_has_its_own_client_and_key() -> None:
+    shared = upstream_head(read(*UPGRADE), b"F: g\r\n", path_prefix=b"/p", upgrade=True)
+    assert shared.for_client("1.1.1.1", b"k1") == UpstreamHead(
+        b"/p",
+        b" HTTP/1.1\r\nHost: A:1\r\n",
+        b"X-Forwarded-For: 1.1.1.1\r\nSec-WebSocket-Key: k1\r\nF: g\r\nConnection: Upgrade\r\n"
+        b"Upgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n",
     )
 
 
 def test_no_user_is_named_on_a_public_host() -> None:
-    facts = ForwardedInfo(client_address="1.1.1.1", scheme="https", user=None)
+    facts = ForwardedInfo(scheme="https", user=None)
     assert b"User" not in forwarded_fields("a", facts)
 
 

@@ -7,9 +7,11 @@ import base64
 import secrets
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
+from gateway.core.access.decision import Access, Decision, Request
 from gateway.core.http.upgrade import accept_value
 from gateway.core.limits.values import Limits
 from gateway.observers.reporter import Activities
@@ -48,24 +50,43 @@ async def opened(r: Rig, *, source: str | None = None, app: App | None = None) -
     return browser, peer
 
 
-def rights(r: Rig) -> int:
-    """Return by how many access rights the open connections exist."""
-    return len({id(member.access_right) for member in r.live.members()})
+@pytest.fixture(autouse=True)
+def decided(monkeypatch: pytest.MonkeyPatch) -> list[Decision]:
+    """Record the decisions that are made."""
+    made: list[Decision] = []
+    decide = Access.decide
+
+    def record(self: Access, request: Request, **named: Any) -> Decision:
+        made.append(decide(self, request, **named))
+        return made[-1]
+
+    monkeypatch.setattr(Access, "decide", record)
+    return made
 
 
 async def known(r: Rig) -> list[tuple[Peer, Peer]]:
     """Open as many WebSockets as it takes until one is admitted by a known decision."""
-    tunnels = [await opened(r) for _ in range(3)]
-    assert (len(r.live), rights(r)) == (3, 2)
-    return tunnels
+    return [await opened(r) for _ in range(3)]
 
 
-async def test_each_upgrade_of_a_known_decision_has_its_own_key() -> None:
+async def test_the_first_upgrades_with_the_same_fields_are_decided(decided: list[Decision]) -> None:
     async with rig() as r:
         await known(r)
-        for _ in range(3):
-            await opened(r)
-        assert (len(r.live), rights(r)) == (6, 2)
+        assert len(decided) == 2
+        for source in ("127.0.0.2", "127.0.0.3"):
+            await opened(r, source=source)
+        assert len(decided) == 2
+        assert sorted(member.access_right.address for member in r.live.members()) == [
+            "127.0.0.1", "127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.3",
+        ]  # fmt: skip
+
+
+async def test_other_fields_are_decided_anew(decided: list[Decision]) -> None:
+    async with rig() as r:
+        await known(r)
+        assert (await r.ask(upgrade(origin="http://elsewhere.example")))[0] == 403
+        assert (await r.ask(upgrade(credential=None)))[0] == 401
+        assert len(decided) == 4
 
 
 @pytest.mark.parametrize(
@@ -115,16 +136,6 @@ async def test_an_upgrade_after_a_change_of_the_target_reaches_the_new_target() 
         r.world.upsert(route(other.port, rev=2, target={"id": "pod2"}))
         for _ in range(3):
             await opened(r, app=other)
-
-
-async def test_each_client_address_has_its_own_decision() -> None:
-    async with rig() as r:
-        await known(r)
-        await opened(r, source="127.0.0.2")
-        assert {member.access_right.address for member in r.live.members()} == {
-            "127.0.0.1", "127.0.0.2",
-        }  # fmt: skip
-        await opened(r)
 
 
 @pytest.mark.parametrize("limits", [Limits(session_connections=3), Limits(user_connections=3)])
