@@ -136,8 +136,18 @@ class JobObjects:
         """
         found: Object | None = None
         async with self._unless_gone(namespace):
-            found = await self._kube.get(VCJOBS, name, namespace)
+            found = await self._read_volcano_job(namespace, name, job_id)
         return read_job(found) if found and self._is_ours(found, job_id) else None
+
+    async def _read_volcano_job(self, namespace: str, name: str, job_id: str) -> Object | None:
+        try:
+            return await self._kube.get(VCJOBS, name, namespace)
+        except Forbidden:
+            # The permissions in a namespace may be deleted before the rest of it. VolcanoJobs may
+            # be listed in the whole cluster.
+            selector = _selector(labels_of(self._instance, job_id))
+            listed = await self._kube.list(VCJOBS, namespace, labels=selector)
+            return next((one for one in listed if one["metadata"].get("name") == name), None)
 
     async def command(self, job_id: str, job: ObservedJob, action: str) -> None:
         """Issue a Volcano command for the VolcanoJob; one that is pending is enough.
@@ -171,7 +181,7 @@ class JobObjects:
         Raises:
             KubeError: If it cannot be deleted.
         """
-        async with self._unless_gone(namespace):
+        async with self._unless_going(namespace):
             for what in _COMMANDS:
                 uid = await self._has_command(job_id, namespace, what)
                 if uid is not None:
@@ -205,7 +215,7 @@ class JobObjects:
         Raises:
             KubeError: If it cannot be deleted.
         """
-        async with self._unless_gone(namespace):
+        async with self._unless_going(namespace):
             if not shown:
                 found = (await self._kube.get(VCJOBS, name, namespace))["metadata"]
                 instance = (found.get("labels") or {}).get(INSTANCE_LABEL, self._instance)
@@ -249,8 +259,7 @@ class JobObjects:
         """
         found: list[ObservedPod] = []
         async with self._unless_gone(namespace):
-            labels = labels_of(self._instance, job_id)
-            selector = ",".join(f"{name}={value}" for name, value in labels.items())
+            selector = _selector(labels_of(self._instance, job_id))
             found = await self._list_pods(namespace, selector)
             if not set(known) <= {pod.uid for pod in found}:
                 unlabelled = f"{INSTANCE_LABEL}={self._instance},!{JOB_LABEL}"
@@ -283,7 +292,7 @@ class JobObjects:
                 ):  # another pod has the name by now; otherwise the step is decided again
                     await self._kube.delete(PODS, pod.name, namespace, uid=pod.uid)
 
-        async with self._unless_gone(namespace):
+        async with self._unless_going(namespace):
             await _all([remove() for _ in range(min(len(pods), PODS_AT_ONCE))])
 
     async def remove_volcanos(self, namespace: str, name: str, uid: str) -> None:
@@ -385,7 +394,7 @@ class JobObjects:
                 raise
 
     async def _remove(self, kind: Kind, job_id: str, companion: CompanionRecord) -> None:
-        async with self._unless_gone(companion.namespace):
+        async with self._unless_going(companion.namespace):
             uid = companion.uid or await self._uid_of_ours(kind, companion, job_id)
             if uid is None:
                 return
@@ -430,6 +439,21 @@ class JobObjects:
             except NotFound:
                 return
             raise
+
+    @asynccontextmanager
+    async def _unless_going(self, namespace: str) -> AsyncIterator[None]:
+        """As :meth:`_unless_gone`, for a deletion, also if *namespace* is being deleted.
+
+        That cannot be revoked, and deletes all objects of the namespace. The namespace itself may
+        stay for days: an object with a finalizer keeps it, or an API that is unavailable.
+        """
+        try:
+            async with self._unless_gone(namespace):
+                yield
+        except Forbidden:
+            found = await self._kube.get(NAMESPACES, namespace)
+            if not found["metadata"].get("deletionTimestamp"):
+                raise
 
     async def _update_existing(
         self, kind: Kind, body: Object, namespace: str, job_id: str, owner: ObservedJob | None
@@ -513,6 +537,10 @@ async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
     for result in await asyncio.gather(*work, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result
+
+
+def _selector(labels: Mapping[str, str]) -> str:
+    return ",".join(f"{name}={value}" for name, value in labels.items())
 
 
 def _attempt(job: VolcanoJob) -> str | None:

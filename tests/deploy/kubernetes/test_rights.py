@@ -301,3 +301,23 @@ async def test_an_account_that_writes_bindings_cannot_escalate(
         with pytest.raises(Forbidden, match="not currently held"):
             await hub.create(PLURALS["Role"], more, "default")
         await hub.create(PLURALS["Role"], role, "default")
+
+
+async def test_a_job_ends_whose_namespace_hangs_in_its_deletion(
+    cluster: EmbeddedCluster, processes: Controller
+) -> None:
+    """The namespace controller deletes the rights in it; an object with a finalizer keeps it."""
+    run = {"image": "python", "invocation": {"command": ["sleep", "600"]}, "stop_grace_seconds": 1}
+    secret = {"token": {"type": "secret", "value": "x"}}
+    await processes.submit("hangs", owner={"user": "eve"}, parameters=secret, **run)
+    await processes.until("hangs", "RUNNING")
+    async with Kube.connect(cluster.kubeconfig("admin")) as admin:
+        (pod,) = await admin.list(PODS, labels="fumarole.dev/job=hangs")
+        namespace = pod["metadata"]["namespace"]
+        kept = {"metadata": {"name": "kept", "finalizers": ["example.com/kept"]}}
+        await admin.create(PLURALS["ServiceAccount"], kept, namespace)
+        await admin.delete(PLURALS["Namespace"], namespace)
+        ended = await processes.until("hangs", "FAILURE")
+        assert ended["reason"] in ("deleted", "lost")
+        there = await admin.get(PLURALS["Namespace"], namespace)
+        assert there["status"]["phase"] == "Terminating"

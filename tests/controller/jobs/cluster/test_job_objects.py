@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ import pytest
 from aiohttp import web
 
 from controller.jobs.cluster.job_objects import JobObjects
-from controller.kube.errors import Conflict, NotServed
+from controller.kube.errors import Conflict, Forbidden, NotServed
+from controller.store.jobs.progress import CompanionRecord
 from tests.controller.kube.api_server import Answer, Script, says, serving, thing
+from tests.controller.samples import make_pod
 
 # The response of kube-apiserver 1.3x for an unknown kind, and for an unknown group.
 NO_KIND = says({"kind": "Status", "reason": "NotFound", "details": {}, "code": 404,
@@ -102,3 +105,60 @@ async def test_objects_created_by_volcano_are_deleted_by_owner_uid(tmp_path: Pat
     async with serving(Script(answer), tmp_path) as kube:
         await JobObjects(kube, instance="test").remove_volcanos("jobs", "j-a", "owner")
     assert deleted == [("/api/v1/namespaces/jobs/services/j-a", {"uid": "service"})]
+
+
+NO_RIGHT = says({"kind": "Status", "reason": "Forbidden", "code": 403, "message": "no"}, 403)
+OURS = {"fumarole.dev/instance": "test", "fumarole.dev/job": "a"}
+
+
+class Ending:
+    """A server that lost the rights in a namespace; lists are allowed in the whole cluster."""
+
+    def __init__(self, *jobs: dict[str, Any], **metadata: Any) -> None:
+        self._jobs = list(jobs)
+        self._namespace = {"metadata": {"name": "jobs", **metadata}, "status": {}}
+
+    async def __call__(self, request: web.Request) -> web.StreamResponse:
+        if request.path == "/api/v1/namespaces/jobs":
+            return web.json_response(self._namespace)
+        if request.method == "GET" and request.path.endswith("/jobs"):
+            assert request.query["labelSelector"] == "fumarole.dev/instance=test,fumarole.dev/job=a"
+            return web.json_response({"items": self._jobs, "metadata": {"resourceVersion": "1"}})
+        return await NO_RIGHT(request)
+
+
+async def test_lists_prove_absence_where_objects_may_not_be_read(tmp_path: Path) -> None:
+    still = thing("j-a", "7")
+    still["metadata"] |= {"uid": "uid", "labels": OURS}
+    for server, uid in ((Ending(), None), (Ending(still), "uid")):
+        async with serving(Script(server), tmp_path) as kube:
+            found = await JobObjects(kube, instance="test").find_volcano_job("jobs", "j-a", "a")
+        assert (found.uid if found is not None else None) == uid
+
+
+async def test_what_a_terminating_namespace_takes_along_needs_no_deletion(tmp_path: Path) -> None:
+    secret = CompanionRecord(
+        kind="Secret", namespace="jobs", name="j-a.parameters", uid="", owner_uid=None
+    )
+    server = Ending(deletionTimestamp="2026-01-01T00:00:00Z")
+    async with serving(Script(server), tmp_path) as kube:
+        objects = JobObjects(kube, instance="test")
+        assert await objects.remove_volcano_job("jobs", "j-a", "uid")
+        await objects.remove_companion("a", secret)
+        await objects.remove_companion("a", replace(secret, uid="known"))
+        await objects.remove_pods("jobs", [make_pod()])
+        await objects.withdraw_command("a", "jobs")
+
+
+async def test_without_rights_in_a_living_namespace_nothing_counts_as_deleted(
+    tmp_path: Path,
+) -> None:
+    async with serving(Script(Ending()), tmp_path) as kube:
+        objects = JobObjects(kube, instance="test")
+        for call in (
+            objects.remove_volcano_job("jobs", "j-a", "uid"),
+            objects.remove_pods("jobs", [make_pod()]),
+            objects.withdraw_command("a", "jobs"),
+        ):
+            with pytest.raises(Forbidden):
+                await call
