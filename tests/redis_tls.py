@@ -19,8 +19,8 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 from cryptography.x509.oid import NameOID
 
 from deploy.local.redis import redis_programs, write_redis_setup
-from tests.gateway.bus.following import until
 from tests.redis_nodes import free_ports
+from tests.waiting import until
 
 
 @functools.cache

@@ -88,6 +88,10 @@ class Bus:
         async with self._turn:
             return await self.announce(await self.change("GrantRevoked", **what))
 
+    async def is_used(self, jti: str) -> bool:
+        """Return whether a gateway has marked the token *jti* as used."""
+        return bool(await self.redis.exists(self.key(f"used:{jti}")))
+
     async def beat(self) -> None:
         """Publish a Heartbeat."""
         async with self._turn:

@@ -220,7 +220,6 @@ async def test_an_app_gets_a_short_time_to_finish_its_frame(rig: Rig, serve: Ser
     async def talk(stream: Stream) -> None:
         stream.send(frame[:50])
         await go.wait()
-        await asyncio.sleep(0.03)
         stream.send(frame[50:] + encode(TEXT, b"late"))
         await listen(stream)
 
@@ -228,6 +227,7 @@ async def test_an_app_gets_a_short_time_to_finish_its_frame(rig: Rig, serve: Ser
     stream = await rig.tunnel(session, own[1][1])
     await stream.until(lambda: len(stream.unread) == 50, "the half of a frame")
     await rig.bus.revoke(sid=session.sid)
+    await rig.applied()
     go.set()
     assert (await read_frame(stream)).payload == b"x" * 300
     assert (await read_frame(stream)).code == 4401

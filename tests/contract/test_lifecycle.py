@@ -228,18 +228,21 @@ async def test_while_the_controller_is_silent_no_new_connection_is_dialled(
         stream = await rig.tunnel(session, cookie)
         rig.beating = False
         # Redis is reachable: openings continue, and open connections stay.
-        await asyncio.sleep(5.0)
+        own = rig.own(session, cookie)
+        # Each upgrade needs a new connection; a request may be sent over an open one.
+        async with asyncio.timeout(10):
+            while (await rig.upgrade(session, "/", own))[1].status != 503:
+                await asyncio.sleep(0.1)
+        await asyncio.sleep(1.0)
         await alive(stream)
         before = len(app.connections)
         fields = [("Cookie", await rig.opened(session, sub=session.sub))]
         assert (await rig.get(session, fields=fields)).status == 503
-        own = rig.own(session, cookie)
         assert (await rig.upgrade(session, "/", own))[1].status == 503
         assert len(app.connections) == before
         await alive(stream)
         await rig.bus.beat()
-        await asyncio.sleep(0.2)
-        assert (await rig.get(session, fields=fields)).status == 200
+        await rig.becomes(session, cookie, 200)
 
 
 # Signed routes

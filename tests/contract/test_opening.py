@@ -28,10 +28,6 @@ def attributes(answer: Answer, name: str) -> dict[str, str]:
     return {name.lower(): value for name, _, value in parts}
 
 
-async def is_spent(rig: Rig, jti: str) -> bool:
-    return bool(await rig.bus.redis.exists(rig.bus.key(f"used:{jti}")))
-
-
 # The response to a valid token
 
 

@@ -15,6 +15,7 @@ from tests.contract.messages import answer, read_answer, request
 from tests.contract.rig import Rig, Session
 from tests.contract.streams import Stream, StreamEnded
 from tests.contract.upstream import PATIENCE_SECONDS, App, upgrade_answer
+from tests.waiting import until
 
 CHANGES = 25
 CLIENTS = 12
@@ -76,11 +77,11 @@ async def test_after_a_target_id_change_no_pooled_connection_is_used(
         nonlocal since, busy
         try:
             for turn in range(CHANGES):
-                await asyncio.sleep(0.02)
                 before = len(app.connections)
                 await rig.change(session, target={"id": f"pod {turn}"})
-                since = before
-                await asyncio.sleep(0.02)
+                since, seen = before, right
+                # The next change comes while requests to this target are under way.
+                await until(lambda seen=seen: right > seen)
         finally:
             busy = False
 
@@ -116,7 +117,7 @@ async def test_a_withdrawn_target_receives_no_further_request(
     async with asyncio.TaskGroup() as group:
         for _ in range(CLIENTS):
             group.create_task(patient(client))
-        await asyncio.sleep(0.2)
+        await until(lambda: len(app.requests) > CLIENTS)
         match state:
             case "removed":
                 await rig.bus.remove(session.sid)

@@ -7,22 +7,18 @@ from pathlib import Path
 
 import pytest
 import pytest_asyncio
+from redis.asyncio import Redis
 
 from controller.kube.client import Kube
 from controller.store.database import Store
 from controller.store.instance import ensure_position
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.new_stores import new_sqlite
-
-
-class Clock:
-    """A clock in Unix seconds that advances only when a test sets it."""
-
-    def __init__(self, now: float = 1_750_000_000.0) -> None:
-        self.now = now
-
-    def __call__(self) -> float:
-        return self.now
+from shared.bus import connect
+from tests.clock import Clock
+from tests.controller.kube.api_server import Script, serving
+from tests.controller.new_stores import new_store, run_on_both
+from tests.controller.running import Controller, Routes, running
+from tests.programs import RedisServer
 
 
 @pytest.fixture
@@ -30,9 +26,22 @@ def clock() -> Clock:
     return Clock()
 
 
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run tests with the marker ``both_stores`` on SQLite and on PostgreSQL."""
+    if metafunc.definition.get_closest_marker("both_stores"):
+        run_on_both(metafunc)
+
+
 @pytest.fixture
-def store_url(tmp_path: Path) -> str:
-    return new_sqlite(tmp_path)
+def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the URL of a new store: SQLite, unless the test has the marker ``both_stores``."""
+    return new_store(request, tmp_path)
+
+
+@pytest.fixture
+def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Return the URL of an unused database, chosen likewise."""
+    return new_store(request, tmp_path, empty=True)
 
 
 @pytest.fixture
@@ -57,6 +66,41 @@ async def admin(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
     """Provide the administrator's client of the module's cluster."""
     async with Kube.connect(cluster.kubeconfig("admin")) as kube:
         yield kube
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def module_redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
+    """Provide a client of the module's Redis in the event loop of the module's cluster."""
+    client = connect(redis_server.url)
+    yield client
+    await client.aclose()
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def controller(
+    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
+) -> AsyncIterator[Controller]:
+    """Run a controller for one test, as an installation of its own in the module's cluster."""
+    one = Controller(
+        tmp_path / "controller",
+        kubeconfig=cluster.kubeconfig("controller"),
+        redis_url=redis_server.url,
+        instance=f"i{abs(hash(str(tmp_path))) % 10**8}",
+    )
+    async with running(one):
+        yield one
+
+
+@pytest.fixture
+def routes(module_redis: Redis, controller: Controller) -> Routes:
+    return Routes(module_redis, controller.instance)
+
+
+@pytest.fixture
+async def kube(script: Script, tmp_path: Path) -> AsyncIterator[Kube]:
+    """Provide a client of an API server that plays the test's ``script``."""
+    async with serving(script, tmp_path) as client:
+        yield client
 
 
 @pytest.fixture

@@ -17,13 +17,23 @@ BOTH: Final = ["sqlite", pytest.param("postgresql", marks=pytest.mark.needs("pos
 """The parameters of a fixture that makes a store of each kind."""
 
 
+def run_on_both(metafunc: pytest.Metafunc) -> None:
+    """Run a test once with each kind of store, unless the test chooses the kind itself."""
+    chosen = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    for name in ("store_url", "empty_url"):
+        if name in metafunc.fixturenames and name not in chosen:
+            metafunc.parametrize(name, BOTH, indirect=True)
+
+
 def new_store(request: pytest.FixtureRequest, folder: Path, *, empty: bool = False) -> str:
-    """Return the URL of a store of the fixture's kind; *empty* leaves out the tables.
+    """Return the URL of a store of the fixture's kind, by default SQLite.
+
+    *empty* leaves out the tables.
 
     The store ends with the fixture. A PostgreSQL database has hundreds of files, and removing a
     server with the databases of all tests takes half a minute.
     """
-    if request.param == "sqlite":
+    if getattr(request, "param", "sqlite") == "sqlite":
         return f"sqlite:///{folder}/store.db" if empty else new_sqlite(folder)
     postgres: Postgres = request.getfixturevalue("postgres")
     url = postgres.new_database() if empty else postgres.new_store()

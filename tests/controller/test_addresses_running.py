@@ -21,7 +21,6 @@ from controller.kube.kinds import PODS, RESOURCE_QUOTAS, SERVICES, VCJOBS
 from deploy.local.cluster import EmbeddedCluster
 from deploy.local.cluster.client import Client
 from deploy.local.cluster.kubeconfig import read_kubeconfig
-from shared.bus import connect
 from tests.controller.running import Controller, Routes, eventually, running
 from tests.deploy.local.cluster.kubelet.test_network import _pod_network as pod_network
 from tests.gateway.process import GatewayProcess
@@ -63,13 +62,6 @@ async def cluster() -> AsyncIterator[EmbeddedCluster]:
             if await pod_network(client) == "none":
                 pytest.skip("the kernel lets us make no network between Pods")
         yield one
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
-    client = connect(redis_server.url)
-    yield client
-    await client.aclose()
 
 
 @asynccontextmanager
@@ -141,12 +133,12 @@ async def heard(address: str) -> bytes | None:
 async def test_a_pod_with_a_reused_address_receives_no_byte_of_old_sessions(
     cluster: EmbeddedCluster,
     admin: Kube,
-    redis: Redis,
+    module_redis: Redis,
     redis_server: RedisServer,
     tmp_path: Path,
 ) -> None:
     async with installation(cluster, redis_server.url, tmp_path, "own") as (controller, gateway):
-        routes = Routes(redis, "own")
+        routes = Routes(module_redis, "own")
         await controller.submit("web1", **WEB)
         sid = await controller.open("web1", endpoint="site")
         first = (await routes.until(sid, "ready"))["target"]
@@ -211,7 +203,7 @@ async def _is_gone(admin: Kube, pod: Object) -> bool:
 async def test_rank_services_are_created_recreated_and_removed_with_a_running_job(
     cluster: EmbeddedCluster,
     admin: Kube,
-    redis: Redis,
+    module_redis: Redis,
     redis_server: RedisServer,
     tmp_path: Path,
 ) -> None:
@@ -226,7 +218,7 @@ async def test_rank_services_are_created_recreated_and_removed_with_a_running_jo
         return await admin.get(SERVICES, "rank-web2-0", "jobs")
 
     async with running(controller):
-        routes = Routes(redis, "comes")
+        routes = Routes(module_redis, "comes")
 
         async def leads_to(address: str) -> bool:
             target = (await routes.of(sid) or {})["target"] or {}

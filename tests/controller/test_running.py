@@ -6,14 +6,12 @@ import asyncio
 import json
 import subprocess
 import time
-from collections.abc import AsyncIterator
 from contextlib import suppress
 from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
-import pytest_asyncio
 from redis.asyncio import Redis
 
 from controller.kube.client import Kube, Objects
@@ -32,7 +30,6 @@ from controller.store.instance import store_capabilities
 from controller.volcano.names import ATTEMPT_ANNOTATION
 from controller.volcano.preflight import read_openapi
 from deploy.local.cluster import EmbeddedCluster
-from shared.bus import connect
 from tests.controller.running import BASE_DOMAIN, Controller, Routes, eventually, running
 from tests.controller.volcano.test_capabilities import KIND, schema_of
 from tests.overruns import overruns
@@ -47,33 +44,6 @@ WEB: dict[str, Any] = {
     "invocation": {"command": SERVER},
     "interactive": {"site": {"kind": "web", "port": 8000}},
 }
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
-    client = connect(redis_server.url)
-    yield client
-    await client.aclose()
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def controller(
-    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
-) -> AsyncIterator[Controller]:
-    one = Controller(
-        tmp_path / "controller",
-        kubeconfig=cluster.kubeconfig("controller"),
-        redis_url=redis_server.url,
-        # Each test is a separate installation in the shared cluster.
-        instance=f"i{abs(hash(str(tmp_path))) % 10**8}",
-    )
-    async with running(one):
-        yield one
-
-
-@pytest.fixture
-def routes(redis: Redis, controller: Controller) -> Routes:
-    return Routes(redis, controller.instance)
 
 
 async def of_job(admin: Kube, kind: Kind, controller: Controller, job: str) -> Objects:
@@ -469,7 +439,7 @@ async def test_of_two_controllers_the_later_leads(
 
 
 async def test_revocations_and_routes_survive_the_loss_of_redis(
-    controller: Controller, redis: Redis, routes: Routes
+    controller: Controller, module_redis: Redis, routes: Routes
 ) -> None:
     await controller.submit("flush1", **WEB)
     sid = await controller.open("flush1", endpoint="site")
@@ -481,7 +451,7 @@ async def test_revocations_and_routes_survive_the_loss_of_redis(
         return snapshot is not None and f"sub:{sid}:eve" in snapshot.revoked
 
     await eventually(revoked)
-    await redis.flushall()
+    await module_redis.flushall()
     await eventually(revoked, what="the revocation is lost")
     after = await routes.until(sid, "ready")
     assert after["target"] == before["target"]

@@ -12,7 +12,6 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from redis.asyncio import Redis
 
 from controller.kube.client import Kube, Objects
 from controller.kube.decoding import Object
@@ -21,7 +20,6 @@ from controller.kube.watch import Listed, watch
 from controller.volcano.names import TOOL_PREFIX
 from controller.volcano.observed import read_pod
 from deploy.local.cluster import EmbeddedCluster
-from shared.bus import connect
 from tests.controller.running import Controller, Routes, eventually, running
 from tests.programs import RedisServer
 
@@ -56,18 +54,6 @@ async def controller(
     )
     async with running(one):
         yield one
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def redis(redis_server: RedisServer) -> AsyncIterator[Redis]:
-    client = connect(redis_server.url)
-    yield client
-    await client.aclose()
-
-
-@pytest.fixture
-def routes(redis: Redis, controller: Controller) -> Routes:
-    return Routes(redis, controller.instance)
 
 
 @pytest_asyncio.fixture(loop_scope="module")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,9 +20,8 @@ from deploy.local.cluster import EmbeddedCluster
 from deploy.local.cluster.lags import chosen_lags
 from deploy.local.cluster.volcano.pods import make_group
 from tests.controller.lag_seeds import LAG_SEEDS
-from tests.controller.running import Controller, eventually, running
+from tests.controller.running import Controller, eventually
 from tests.controller.volcano.reasons.test_waiting import QUOTA, created
-from tests.programs import RedisServer
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(180)]
 
@@ -38,20 +36,6 @@ WEBHOOKS = tuple(
 @pytest_asyncio.fixture(scope="module", loop_scope="module", params=LAG_SEEDS)
 async def cluster(request: pytest.FixtureRequest) -> AsyncIterator[EmbeddedCluster]:
     async with EmbeddedCluster(seed=request.param, lags=chosen_lags(request.param)) as one:
-        yield one
-
-
-@pytest_asyncio.fixture(loop_scope="module")
-async def controller(
-    cluster: EmbeddedCluster, redis_server: RedisServer, tmp_path: Path
-) -> AsyncIterator[Controller]:
-    one = Controller(
-        tmp_path / "controller",
-        kubeconfig=cluster.kubeconfig("controller"),
-        redis_url=redis_server.url,
-        instance=f"i{abs(hash(str(tmp_path))) % 10**8}",
-    )
-    async with running(one):
         yield one
 
 

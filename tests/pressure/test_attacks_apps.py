@@ -14,10 +14,11 @@ from tests.contract.streams import Stream
 from tests.contract.upstream import App, Script, friendly
 from tests.pressure import apps
 from tests.pressure.attack import HELD_BYTES, SLACK_BYTES, attacked
+from tests.pressure.attackers import read_on
 from tests.pressure.browser import Browser
 from tests.pressure.gateway_under_test import DEADLINE_SECONDS, SMALL_WINDOW, PressureRig
 from tests.pressure.kinds import CHUNK
-from tests.pressure.test_attacks_requests import FLOOD_SECONDS, read_on
+from tests.pressure.test_attacks_requests import FLOOD_SECONDS
 
 LATE_SECONDS = 3.0
 

@@ -13,21 +13,13 @@ from tests.contract.rig import new_sid
 from tests.contract.upstream import friendly
 from tests.pressure import apps
 from tests.pressure.attack import HELD_BYTES, SLACK_BYTES, attacked
-from tests.pressure.browser import Browser, GatewayClosed
+from tests.pressure.attackers import read_on
 from tests.pressure.gateway_under_test import DEADLINE_SECONDS, SMALL_WINDOW, PressureRig
 
 FLOOD_BYTES = 4 << 20
 FLOOD_SECONDS = 0.6
 # The gateway allows two seconds to read a refusal; the rest is for a busy machine.
 LINGER_SECONDS = 3.5
-
-
-async def read_on(browser: Browser) -> None:
-    """Read until the gateway ends the connection."""
-    with suppress(GatewayClosed):
-        while True:
-            await browser.more()
-            browser.forget()
 
 
 async def flood(ground: PressureRig, data: bytes, *, reading: bool, browsers: int = 1) -> int:

@@ -13,10 +13,11 @@ from tests.contract import frames
 from tests.contract.frames import BINARY, CLOSE, CONTINUATION, MASK, PING, PONG, TEXT, encode
 from tests.pressure import apps
 from tests.pressure.attack import HELD_BYTES, SLACK_BYTES, attacked
+from tests.pressure.attackers import read_on
 from tests.pressure.browser import Browser, GatewayClosed
 from tests.pressure.gateway_under_test import PressureRig
 from tests.pressure.kinds import CONNECT, DESKTOP, KINDS, OpenConnection, Scene, upgraded
-from tests.pressure.test_attacks_requests import FLOOD_BYTES, FLOOD_SECONDS, read_on
+from tests.pressure.test_attacks_requests import FLOOD_BYTES, FLOOD_SECONDS
 
 MESSAGE_BYTES = 1 << 20  # docs/limits.md: one message from a browser, where frames are ours
 EMPTY = encode(BINARY, mask=MASK)

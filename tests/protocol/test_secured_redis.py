@@ -16,7 +16,7 @@ from controller.store.instance import ensure_position
 from controller.store.jobs.job_rows import insert_job
 from shared.bus import BusReader, Keys, connect
 from shared.errors import BusUnavailable
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_job, make_record
 from tests.controller.sessions.publishing import World, publishing

@@ -45,7 +45,7 @@ from shared.jose.jwks import KeySource
 from shared.settings import Environment
 from shared.version import VERSION
 from tests.controller.api.described import Described
-from tests.controller.kube.api_server import Script, says, serving
+from tests.controller.kube.api_server import Script, says
 from tests.controller.new_stores import new_sqlite
 from tests.controller.samples import make_context, make_plugins
 from tests.shared.samples import ISSUER, SIGNERS, key_set_of, make_claims
@@ -97,13 +97,6 @@ async def _at_once(_sids: object) -> None:
 def script() -> Script:
     """Return the API server's script: every object is missing, unless a test scripts more."""
     return Script(says({"reason": "NotFound"}, 404))
-
-
-@pytest.fixture
-async def kube(script: Script, tmp_path: Path) -> AsyncIterator[Kube]:
-    (tmp_path / "kube").mkdir()
-    async with serving(script, tmp_path / "kube") as client:
-        yield client
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 from shared.audit import LOGGER
 from tests.controller.api.conftest import Api, service_token
-from tests.controller.api.resources.test_jobs import make_job, submit
+from tests.controller.api.jobs import make_job, submit
 from tests.shared.samples import ISSUER
 
 

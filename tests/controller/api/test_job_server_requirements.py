@@ -9,6 +9,7 @@ import pytest
 from controller.store.instance import store_capabilities
 from controller.volcano.preflight import read_openapi
 from tests.controller.api.conftest import Api
+from tests.controller.api.jobs import make_job, submit
 from tests.controller.kube.api_server import Script, says
 from tests.controller.volcano.test_capabilities import KIND, VERSIONS, schema_of
 
@@ -20,25 +21,16 @@ WRONG: dict[int, dict[str, Any]] = {
 TOPOLOGY = {"network": {"mode": "hard", "tier": 1}}
 
 
-def job(name: str, **fields: Any) -> dict[str, Any]:
-    return {"id": name, "owner": {"user": "ada"}, "image": "busybox", **fields}
-
-
-async def post(api: Api, jobs: list[dict[str, Any]], mode: str = "atomic") -> tuple[int, Any]:
-    answer = await api.client.post("/v1/jobs", json={"mode": mode, "items": jobs})
-    return answer.status, await answer.json()
-
-
 async def test_a_batch_of_500_jobs_reports_its_3_invalid_ones(api: Api, script: Script) -> None:
     script.answer(says({}, 503))  # another test covers the cluster's response to each job
-    jobs = [job(f"j{number}", **WRONG.get(number, {})) for number in range(500)]
-    status, said = await post(api, jobs)
+    jobs = [make_job(f"j{number}", **WRONG.get(number, {})) for number in range(500)]
+    status, said = await submit(api, *jobs)
     assert status == 422
     wrong = {one["path"].partition(".")[0] for one in said["details"]["problems"]}
     assert wrong == {f"items[{number}]" for number in WRONG}
     assert api.enqueued == []
     for result in ("created", "unchanged"):
-        status, said = await post(api, jobs, "best_effort")
+        status, said = await submit(api, *jobs, mode="best_effort")
         assert status == 200
         results = [one["result"] for one in said["items"]]
         assert (results.count(result), results.count("rejected")) == (497, 3)
@@ -56,8 +48,8 @@ async def test_the_api_is_the_same_for_every_volcano_version(
     async with api.store.write() as transaction:
         document = {"components": {"schemas": {"job": schema}}}
         await store_capabilities(transaction, read_openapi(document))
-    assert (await post(api, [job("plain", replicas=2, max_retry=1)]))[0] == 200
-    status, said = await post(api, [job("wide", topology=TOPOLOGY)])
+    assert (await submit(api, make_job("plain", replicas=2, max_retry=1)))[0] == 200
+    status, said = await submit(api, make_job("wide", topology=TOPOLOGY))
     if version == "1.11":
         assert status == 422
         (problem,) = said["details"]["problems"]

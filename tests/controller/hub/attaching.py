@@ -22,7 +22,7 @@ from controller.store.instance import alive_hubs
 from controller.store.sessions.session_rows import assign_shell
 from shared.link import AttachGrant, AttachTokens
 from shared.tokens import Mode
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 
 LINK_KEY = bytes(range(32))
 SID = "a" * 26

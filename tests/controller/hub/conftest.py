@@ -9,7 +9,7 @@ import pytest
 from controller.hub import held
 from controller.store.database import Store
 from controller.store.sessions.session_rows import Session, insert_session
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.hub.attaching import SID, Hub, assign, hub_serving
 from tests.controller.hub.rows import insert_job
 from tests.controller.hub.streams import FakeExecutor

@@ -5,7 +5,7 @@ import pytest
 from controller.hub.claims import Claims, TokenSpent, TooManyTokens
 from shared.errors import TokenRefused
 from shared.link import AttachTokens
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 
 KEY, OTHER = bytes(range(32)), bytes(range(32, 64))
 

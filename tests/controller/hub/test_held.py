@@ -16,8 +16,9 @@ from controller.kube.exec import ExecFailed, ExecTarget
 from controller.sessions.terminals import Terminal, TerminalSessions
 from controller.store.errors import StoreUnavailable
 from controller.store.sessions.revocations import StoredRevocation
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.hub.streams import FakeExecutor
+from tests.waiting import until
 
 SID = "a" * 26
 TERMINAL = Terminal(
@@ -109,12 +110,6 @@ async def running(
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.002)
 
 
 async def test_a_shell_is_opened_before_the_first_client_attaches() -> None:

@@ -12,7 +12,7 @@ from controller.hub import attached, window
 from controller.hub.protocol import ENDED
 from controller.hub.scrollback import Scrollbacks
 from controller.store.database import Store
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.hub.attaching import Client, Hub, assign, hub_serving
 from tests.controller.hub.streams import FakeExecutor
 

@@ -23,7 +23,7 @@ from controller.store.sessions.session_rows import assign_shell
 from shared.events import REVOCATION_KEPT_SECONDS
 from shared.link import Attach, AttachGrant
 from shared.tokens import Mode
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.hub.attaching import (
     PATIENCE_SECONDS,
     SID,

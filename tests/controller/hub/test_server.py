@@ -15,7 +15,7 @@ from controller.store.database import Store
 from controller.store.instance import alive_hubs
 from controller.store.sessions.session_rows import end_session
 from shared.link import AttachTokens
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.hub.attaching import LINK_KEY, SID, Hub, assign, hub_serving
 from tests.controller.hub.streams import FakeExecutor
 from tests.controller.kube.exec_server import serving

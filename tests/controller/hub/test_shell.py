@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -11,6 +11,7 @@ from controller.hub.protocol import ENDED, REPLACED, Size
 from controller.hub.scrollback import Scrollbacks
 from controller.hub.shell import WINDOW_BYTES, Reader, Shell, ShellEnd
 from tests.controller.hub.streams import FakeStream
+from tests.waiting import until
 
 CHUNK = b"x" * 32768
 
@@ -25,12 +26,6 @@ async def running(stream: FakeStream, *, limit: int = 1 << 20) -> AsyncIterator[
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(5):
-        while not condition():
-            await asyncio.sleep(0.001)
 
 
 def read_all(shell: Shell, reader: Reader) -> bytes:

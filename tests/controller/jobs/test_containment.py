@@ -21,7 +21,7 @@ from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import insert_job, known_jobs, touch_unsubmitted
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_record
 

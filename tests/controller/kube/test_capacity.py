@@ -8,7 +8,7 @@ from pathlib import Path
 
 from controller.kube.capacity import GOOD_FOR_SECONDS, NODES_READ, Capacity
 from controller.volcano.reasons.waiting import read_node
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.kube.api_server import Script, listing, says, serving
 
 NODE = {"metadata": {"name": "n1"}, "status": {"allocatable": {"cpu": "4", "memory": "1Gi"}}}

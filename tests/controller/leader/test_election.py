@@ -16,7 +16,7 @@ from controller.kube.lease import DURATION_SECONDS, Lease
 from controller.leader.election import ByLease
 from controller.store.errors import LeadershipLost
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.postgres import Postgres
 from tests.controller.running import Controller, eventually, running
 from tests.programs import RedisServer
@@ -31,6 +31,11 @@ def lease(kube: Kube, holder: str, clock: Clock, name: str = "l") -> Lease:
         kube, name=name, namespace="default", instance="test", holder=holder, clock=clock,
         now=time.time,
     )  # fmt: skip
+
+
+async def version(kube: Kube) -> str:
+    """Return the resourceVersion of the Lease."""
+    return str((await kube.get(LEASES, "l", "default"))["metadata"]["resourceVersion"])
 
 
 async def test_a_lease_has_one_holder_until_it_expires(own_cluster: EmbeddedCluster) -> None:
@@ -97,8 +102,11 @@ async def test_a_leader_that_finds_another_holder_stops(
         clock = Clock(100.0)
         election = ByLease(kube, lease(kube, "one", clock), namespace="default", instance="test")
         await election.acquire()
+        taken = await version(kube)
         keeping = asyncio.create_task(election.renew())
-        await asyncio.sleep(0.2)
+        async with asyncio.timeout(20):
+            while await version(kube) == taken:
+                await asyncio.sleep(0.02)
         assert not keeping.done()
         patch = {"spec": {"holderIdentity": "other"}}
         await kube.merge(LEASES, "l", patch, "default")

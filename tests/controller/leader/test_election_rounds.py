@@ -14,8 +14,10 @@ from controller.kube.lease import Lease
 from controller.leader import election
 from controller.leader.election import ByLease, NoElection
 from controller.store.errors import LeadershipLost
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.leader.test_election_store import Leases
+
+pytestmark = pytest.mark.usefixtures("fast_renewal")
 
 
 class Cluster(Leases):
@@ -74,11 +76,6 @@ class Silences:
     async def probe(self) -> None:
         self.probes += 1
         await self.hangs.wait()
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(election, "RENEW_SECONDS", 0.01)
 
 
 @pytest.fixture

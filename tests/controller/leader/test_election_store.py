@@ -12,10 +12,11 @@ import pytest
 from controller.kube.client import Kube
 from controller.kube.errors import NotFound
 from controller.kube.lease import Lease
-from controller.leader import election
 from controller.leader.election import ByLease
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from tests.controller.conftest import Clock
+from tests.clock import Clock
+
+pytestmark = pytest.mark.usefixtures("fast_renewal")
 
 
 class Leases:
@@ -69,11 +70,6 @@ class Storage:
 @pytest.fixture
 def leases() -> Leases:
     return Leases()
-
-
-@pytest.fixture(autouse=True)
-def _fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(election, "RENEW_SECONDS", 0.01)
 
 
 def stand(leases: Leases, clock: Clock, name: str) -> tuple[ByLease, Storage]:

@@ -40,6 +40,7 @@ from shared.settings import Environment
 from tests.controller.running import Controller, eventually
 from tests.controller.samples import make_job, make_observed
 from tests.shared.samples import make_sid
+from tests.waiting import until
 
 NOT_READ = "the cluster has not been read yet"
 NOWHERE = """\
@@ -134,13 +135,6 @@ class World:
 
     def metric(self, name: str, **labels: str) -> float | None:
         return self.process.registry.get_sample_value(f"fumarole_controller_{name}", labels)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Wait until *condition* holds."""
-    async with asyncio.timeout(60):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 Lead = Callable[..., Any]

@@ -21,7 +21,7 @@ from controller.store.jobs.job_rows import insert_job
 from controller.store.jobs.progress import record_attempt
 from controller.store.jobs.stored_logs import StoredLog, find_log
 from controller.volcano.observed import ObservedPod
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.kube.api_server import Answer, Script, serving
 from tests.controller.running import eventually
 from tests.controller.samples import UID, make_pod, make_record

@@ -9,7 +9,7 @@ from controller.store.database import Store
 from controller.store.jobs.job_rows import insert_job
 from controller.store.jobs.progress import record_attempt, upsert_pod_records
 from controller.store.outbox.usage_entries import usage_after
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.jobs.usage.test_periods import run
 from tests.controller.samples import NoLedger, make_context, make_defaults, make_job, make_record
 

@@ -8,7 +8,7 @@ from controller.jobs.submission.commands import JobCommands
 from controller.plugins.expiry import ExpiryPlugin
 from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job, insert_job
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.samples import make_context, make_job, make_record
 
 

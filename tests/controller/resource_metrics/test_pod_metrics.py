@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,7 +10,7 @@ from aiohttp import web
 from controller.kube.client import Kube
 from controller.resource_metrics.pod_metrics import PodMetricsSource
 from controller.resource_metrics.sources import Measured, PodKey, SourceFailed
-from tests.controller.kube.api_server import Answer, Script, says, serving
+from tests.controller.kube.api_server import Answer, Script, says
 
 TOO_LITTLE = {"usage": {"cpu": "1"}}
 
@@ -20,12 +18,6 @@ TOO_LITTLE = {"usage": {"cpu": "1"}}
 @pytest.fixture
 def script() -> Script:
     return Script(says({"items": []}))
-
-
-@pytest.fixture
-async def kube(script: Script, tmp_path: Path) -> AsyncIterator[Kube]:
-    async with serving(script, tmp_path) as client:
-        yield client
 
 
 def metrics(name: str, *containers: Any, **more: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from controller.resource_metrics.sources import (
     PodKey,
     SourceFailed,
 )
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 
 POD = PodKey("jobs", "j-a-job-0")
 NETWORK: tuple[Metric, ...] = ("network_receive_bytes_per_second",)

@@ -11,7 +11,7 @@ from redis.asyncio import Redis
 from controller.jobs.spec.accepted import Vault, public_spec
 from controller.store.database import Store
 from controller.store.jobs.job_rows import insert_job
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.samples import UID, make_record
 from tests.controller.sessions.publishing import JOB, LINK_KEY, World, publishing
 

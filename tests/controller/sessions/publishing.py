@@ -28,7 +28,7 @@ from controller.store.instance import (
 )
 from shared.bus import BusReader, Keys, Publisher
 from shared.link import Seal
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_job, relist
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from controller.sessions.interval import Interval
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 
 
 @pytest.fixture

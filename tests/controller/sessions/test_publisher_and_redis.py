@@ -20,7 +20,7 @@ from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import ensure_position, read_store_metadata
 from shared.bus import BusReader, Keys, Publisher, connect
 from shared.routes.route import digest
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.new_stores import new_sqlite
 from tests.controller.running import eventually
 from tests.controller.samples import make_pod

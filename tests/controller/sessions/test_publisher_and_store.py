@@ -30,7 +30,7 @@ from controller.store.sessions.session_rows import Session, find_session, insert
 from shared.bus import Keys, Publisher
 from shared.errors import BusUnavailable
 from shared.events import GrantRevoked, decode_event, event_time
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_pod
 from tests.controller.sessions.publishing import World, publishing

@@ -18,7 +18,7 @@ from controller.store.database import Store
 from controller.store.sessions.session_rows import Session, insert_session
 from shared.bus import Keys, Publisher, connect
 from shared.errors import BusUnavailable
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_pod
 from tests.controller.sessions.publishing import Silent, Sleep, World, publishing

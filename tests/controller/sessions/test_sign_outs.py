@@ -20,7 +20,7 @@ from controller.store.sessions.revocations import active_revocations
 from controller.store.sessions.session_rows import Session, end_session, insert_session
 from shared.audit import LOGGER
 from shared.bus import Keys, SignOutReader, SignOutWriter
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.samples import make_record
 from tests.shared.samples import make_sid
 

@@ -13,7 +13,7 @@ from controller.store.sessions.session_rows import (
     end_session,
     insert_session,
 )
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 
 SID = "a" * 26
 HUB = Hub(id="boot-1", host="10.0.0.1", port=8082)

@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
-from tests.controller.new_stores import BOTH, new_store
+from controller.store.database import Store
+from tests.controller.new_stores import run_on_both
+
+Statements = list[tuple[str, Any]]
 
 
-@pytest.fixture(params=BOTH)
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return new_store(request, tmp_path)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    run_on_both(metafunc)
 
 
-@pytest.fixture(params=BOTH)
-def empty_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    """Return the URL of an unused database."""
-    return new_store(request, tmp_path, empty=True)
+@pytest.fixture
+async def statements(store: Store) -> Statements:
+    """Return the list to which the store's further statements are added, with their values."""
+    given: Statements = []
+
+    def note(_c: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
+        given.append((statement, values))
+
+    sa.event.listen(store._engine.sync_engine, "before_cursor_execute", note)
+    return given

@@ -40,18 +40,6 @@ async def test_more_jobs_than_one_statement_holds_are_queried(store: Store) -> N
         assert list(await lock_jobs(transaction, ids[::-1])) == sorted(there)
 
 
-@pytest.fixture
-async def statements(store: Store) -> list[tuple[str, Any]]:
-    """Return the list to which the store's further statements are added, with their values."""
-    given: list[tuple[str, Any]] = []
-
-    def note(_c: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
-        given.append((statement, values))
-
-    sa.event.listen(store._engine.sync_engine, "before_cursor_execute", note)
-    return given
-
-
 async def scans(transaction: Transaction, statements: list[tuple[str, Any]]) -> list[str]:
     """Return the full table scans in SQLite's plans of the statements."""
     plans: list[str] = []

@@ -188,17 +188,9 @@ async def test_a_page_costs_the_same_however_many_there_are() -> None:
 # Which index is used
 
 
-@pytest.fixture
-async def statements(store: Store) -> list[tuple[str, Any]]:
-    """Return the list to which the store's further statements are added, with their values."""
-    given: list[tuple[str, Any]] = []
-
-    def note(_c: Any, _cursor: Any, statement: str, values: Any, *_: Any) -> None:
-        if statement.startswith("SELECT") and "LIMIT" in statement:
-            given.append((statement, values))
-
-    sa.event.listen(store._engine.sync_engine, "before_cursor_execute", note)
-    return given
+def page_queries(statements: list[tuple[str, Any]]) -> list[tuple[str, Any]]:
+    """Return the queries of pages among *statements*."""
+    return [one for one in statements if one[0].startswith("SELECT") and "LIMIT" in one[0]]
 
 
 async def plan_of(transaction: Transaction, statement: str, values: Any, *, index: str) -> str:
@@ -252,7 +244,7 @@ async def test_candidates_are_read_in_order_from_the_filters_own_index(
     async with store.write() as transaction:
         after = Key(9.0, "j500")
         await list_jobs(transaction, JobFilter(**wanted), after=after, limit=5, order=order)
-        ((statement, values),) = statements
+        ((statement, values),) = page_queries(statements)
         plan = await plan_of(transaction, statement, values, index=index)
     used = set(re.findall(r"INDEX (\S+)|(?:Scan|Scan Backward) using (\S+)", plan))
     names = {name for pair in used for name in pair if name}
@@ -318,7 +310,7 @@ async def test_sessions_are_found_newest_first_by_job_owner_and_whether_they_hav
             }
             keys += [key for key in some if key.id in found]
             after = some[-1]
-        plan = await plan_of(transaction, *statements[0], index=index)
+        plan = await plan_of(transaction, *page_queries(statements)[0], index=index)
     assert [key.id for key in keys] == [one.sid for one in expected]
     assert index in plan
     assert not re.search("TEMP B-TREE|Sort", plan), plan

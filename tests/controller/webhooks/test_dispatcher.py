@@ -8,7 +8,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -33,6 +32,7 @@ from tests.controller.webhooks.receiving import (
     make_receiver,
     response,
 )
+from tests.waiting import until
 
 
 @pytest.fixture(autouse=True)
@@ -99,13 +99,6 @@ async def happen(store: Store, *states: str, job: str = "j1", message: str = "")
 async def cursor_of(store: Store, name: str = "one") -> WebhookCursor:
     async with store.read() as transaction:
         return await read_cursor(transaction, name)
-
-
-async def until(condition: Any, what: str = "") -> None:
-    async def look() -> bool:
-        return bool(condition())
-
-    await eventually(look, seconds=60, what=what)
 
 
 async def until_saved(store: Store, position: int, name: str = "one") -> None:

@@ -17,6 +17,7 @@ from gateway.core.bus_state import Bus, BusClock
 from shared.bus import BusReader, Keys, Publisher
 from shared.routes.route import RouteReader
 from shared.routes.table import RouteTable
+from tests.waiting import until
 
 KEYS = Keys("test")
 BASE = "apps.example.com"
@@ -158,13 +159,6 @@ async def following(
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-
-
-async def until(condition: Any, seconds: float = 8.0) -> None:
-    """Wait until *condition* holds."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.005)
 
 
 async def published(redis: Redis, *routes: dict[str, Any], epoch: str = "e1") -> Publisher:

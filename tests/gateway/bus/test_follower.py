@@ -25,9 +25,9 @@ from tests.gateway.bus.following import (
     make_route,
     published,
     sid_of,
-    until,
 )
 from tests.programs import RedisServer, redis_program
+from tests.waiting import until
 
 
 async def test_without_redis_the_follower_is_starting_and_connects_once_it_is_there(

@@ -25,10 +25,10 @@ from tests.gateway.bus.following import (
     held,
     make_route,
     published,
-    until,
 )
 from tests.gateway.process import GatewayProcess
 from tests.programs import RedisServer, redis_program
+from tests.waiting import until
 
 
 def test_a_new_gateway_refuses_a_table_begun_on_another_redis_process() -> None:

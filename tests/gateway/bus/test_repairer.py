@@ -23,8 +23,8 @@ from tests.gateway.bus.following import (
     make_route,
     published,
     sid_of,
-    until,
 )
+from tests.waiting import until
 
 
 async def test_lost_events_are_read_from_the_log_without_a_table_load(redis: Redis) -> None:

@@ -36,8 +36,8 @@ from tests.gateway.bus.following import (
     held,
     make_route,
     sid_of,
-    until,
 )
+from tests.waiting import until
 
 THREE = sid_of(3)
 KEY, OTHER = Ed25519PrivateKey.generate(), Ed25519PrivateKey.generate()

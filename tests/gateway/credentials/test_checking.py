@@ -10,18 +10,12 @@ import pytest
 
 from gateway.core.access.opening import OpeningRefused
 from gateway.credentials.session_tokens import SignatureChecks
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 @pytest.fixture
 def clock() -> Clock:
-    return Clock()
+    return Clock(100.0)
 
 
 @pytest.fixture

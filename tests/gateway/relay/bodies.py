@@ -39,13 +39,6 @@ def put(length: int = BIG, *fields: str) -> bytes:
     return request("/up", *sent, method="PUT")
 
 
-async def until(true: Callable[[], bool]) -> None:
-    """Return once it is *true*."""
-    async with asyncio.timeout(30):
-        while not true():
-            await asyncio.sleep(0.002)
-
-
 async def flood(peer: Peer, until_true: Callable[[], bool]) -> None:
     """Send as long as bytes are accepted, until it is true."""
     async with asyncio.timeout(30):

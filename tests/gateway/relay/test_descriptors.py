@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ import pytest
 from gateway.core.access.access_right import BUS_LOST
 from gateway.relay.http.large_bodies import Splice
 from tests.gateway.relay.harness import ORIGIN, Peer, Rig, request, rig
+from tests.waiting import until
 
 SIZE = 8 << 20
 """More than the sockets take at once, so that each body is under way when it breaks."""
@@ -40,12 +39,6 @@ def _kind(descriptor: str) -> str:
         return os.readlink(f"/proc/self/fd/{descriptor}").partition(":[")[0]
     except FileNotFoundError:  # the one by which the folder is read
         return ""
-
-
-async def until(true: Callable[[], bool]) -> None:
-    async with asyncio.timeout(30):
-        while not true():
-            await asyncio.sleep(0.002)
 
 
 def splices(r: Rig) -> list[Splice]:

@@ -166,11 +166,6 @@ async def test_a_dial_without_descriptors_is_reported_as_gateway_failure() -> No
 # TLS
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"), "ours")
-
-
 @asynccontextmanager
 async def tls_app(certificate: Path) -> AsyncIterator[tuple[int, list[str | None]]]:
     """Run a server with *certificate*; yield its port, and the names that clients sent (SNI)."""

@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from gateway.relay.wheel import CALLED_AT_ONCE, TICK_SECONDS, TimerWheel
+from tests.waiting import until
 
 
 class Waiter:
@@ -63,12 +64,6 @@ async def test_a_closed_wheel_fires_no_timer() -> None:
     wheel.close()
     await asyncio.sleep(0.3)
     assert waiter.asked == []
-
-
-async def until(true: Any) -> None:
-    async with asyncio.timeout(30):
-        while not true():
-            await asyncio.sleep(0.01)
 
 
 async def test_many_timers_fire_some_per_turn() -> None:

@@ -26,7 +26,7 @@ from gateway.workers.channel import (
 from gateway.workers.fork_server import ForkServer, WorkerExited, WorkerStarted
 from gateway.workers.pool import WorkerPool
 from gateway.workers.shares import Shares
-from tests.gateway.bus.following import until
+from tests.waiting import until
 
 
 class FakeForkServer:

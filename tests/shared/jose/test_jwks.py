@@ -10,18 +10,11 @@ from aiohttp import web
 from pytest_aiohttp import AiohttpServer
 
 from shared.jose.jwks import MAX_BYTES, REFRESH_SECONDS, UNKNOWN_KID_SECONDS, KeySource, key_source
+from tests.clock import Clock
 from tests.gateway.relay.authorities import Authority, server_context
 from tests.shared.samples import SIGNERS, Signer, key_set_of
 
 OLD, NEW = SIGNERS["EdDSA"], SIGNERS["ES256"]
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class Issuer:

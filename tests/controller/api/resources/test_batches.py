@@ -14,7 +14,7 @@ from controller.store.database import Transaction
 from controller.store.jobs.job_rows import find_job, lock_job, update_job
 from controller.store.jobs.tombstones import delete_job_records
 from tests.controller.api.conftest import Api
-from tests.controller.api.resources.test_jobs import ids, make_job, submit
+from tests.controller.api.jobs import ids, make_job, submit
 from tests.controller.api.test_audit import RecordingHandler, kept
 
 __all__ = ["kept"]

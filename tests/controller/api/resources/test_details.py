@@ -18,7 +18,7 @@ from controller.store.jobs.progress import (
     upsert_pod_records,
 )
 from tests.controller.api.conftest import Api
-from tests.controller.api.resources.test_jobs import make_job, submit
+from tests.controller.api.jobs import make_job, submit
 from tests.controller.kube.api_server import Answer, Script, listing, says
 from tests.controller.samples import make_record
 

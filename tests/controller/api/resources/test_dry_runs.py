@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 from aiohttp import web
 
 from tests.controller.api.conftest import Api
+from tests.controller.api.jobs import make_job, submit
 from tests.controller.kube.api_server import Answer, Script, says
 
 DENIED = 'admission webhook "validatejob.volcano.sh" denied the request: '
-
-
-def job(name: str, **fields: Any) -> dict[str, Any]:
-    return {"id": name, "owner": {"user": "ada"}, "image": "busybox", **fields}
 
 
 def refuses(*names: str) -> Answer:
@@ -31,15 +26,10 @@ def refuses(*names: str) -> Answer:
     return answer
 
 
-async def post(api: Api, *jobs: dict[str, Any], mode: str = "atomic") -> tuple[int, Any]:
-    answer = await api.client.post("/v1/jobs", json={"mode": mode, "items": list(jobs)})
-    return answer.status, await answer.json()
-
-
 async def test_a_refused_dry_run_is_422_with_paths_of_the_job(api: Api, script: Script) -> None:
     script.answer(refuses("b"))
-    wrong = job("c", tasks=[{"name": "x", "depends_on": ["y"]}])
-    status, said = await post(api, job("a"), job("b", queue="q"), wrong)
+    wrong = make_job("c", tasks=[{"name": "x", "depends_on": ["y"]}])
+    status, said = await submit(api, make_job("a"), make_job("b", queue="q"), wrong)
     assert status == 422
     # One response lists all problems, from every source.
     paths = [one["path"] for one in said["details"]["problems"]]
@@ -52,7 +42,9 @@ async def test_in_best_effort_only_jobs_refused_by_the_dry_run_are_left_out(
     api: Api, script: Script
 ) -> None:
     script.answer(refuses("b"))
-    status, said = await post(api, job("a"), job("b"), job("c"), mode="best_effort")
+    status, said = await submit(
+        api, make_job("a"), make_job("b"), make_job("c"), mode="best_effort"
+    )
     assert status == 200
     assert [one["result"] for one in said["items"]] == ["created", "rejected", "created"]
     # The controller creates a queue that the job does not name, if it is missing.
@@ -61,17 +53,17 @@ async def test_in_best_effort_only_jobs_refused_by_the_dry_run_are_left_out(
 
 async def test_a_repeated_job_is_not_dry_run_again(api: Api, script: Script) -> None:
     script.answer(refuses())
-    assert (await post(api, job("a")))[1]["items"][0]["result"] == "created"
+    assert (await submit(api, make_job("a")))[1]["items"][0]["result"] == "created"
     asked = len(script.requests)
     script.answer(refuses("a"))
-    assert (await post(api, job("a")))[1]["items"][0]["result"] == "unchanged"
-    assert (await post(api, job("a", replicas=2)))[0] == 409
+    assert (await submit(api, make_job("a")))[1]["items"][0]["result"] == "unchanged"
+    assert (await submit(api, make_job("a", replicas=2)))[0] == 409
     assert len(script.requests) == asked == 1
 
 
 async def test_an_invalid_job_is_not_dry_run(api: Api, script: Script) -> None:
-    assert (await post(api, job("a", tools=["tensorboard"])))[0] == 422
-    assert (await post(api, job("a"), job("a")))[0] == 422
+    assert (await submit(api, make_job("a", tools=["tensorboard"])))[0] == 422
+    assert (await submit(api, make_job("a"), make_job("a")))[0] == 422
     assert [path for _, path, _ in script.requests].count("POST") == 0
     assert len(script.requests) <= 1, "only the first of the twins"
 
@@ -79,5 +71,5 @@ async def test_an_invalid_job_is_not_dry_run(api: Api, script: Script) -> None:
 @pytest.mark.parametrize("status", [404, 429, 500, 503])
 async def test_an_unavailable_dry_run_refuses_no_job(api: Api, script: Script, status: int) -> None:
     script.answer(says({"message": "no"}, status))
-    assert (await post(api, job("a")))[1]["items"][0]["result"] == "created"
+    assert (await submit(api, make_job("a")))[1]["items"][0]["result"] == "created"
     assert api.enqueued == ["a"]

@@ -11,8 +11,8 @@ import pytest
 from controller.store.jobs.job_rows import find_job, update_job
 from controller.store.jobs.progress import upsert_pod_records
 from tests.controller.api.conftest import Api
+from tests.controller.api.jobs import make_job, submit
 from tests.controller.api.resources.test_details import node, run, text
-from tests.controller.api.resources.test_jobs import make_job, submit
 from tests.controller.kube.api_server import Script, listing, says
 
 NOTHING = {"logs": False, "extend": False, "utilization": False}

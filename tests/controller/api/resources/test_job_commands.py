@@ -11,7 +11,7 @@ import pytest
 from controller.jobs.pipeline.border import due_time
 from controller.store.jobs.job_rows import find_job, update_job
 from tests.controller.api.conftest import Api
-from tests.controller.api.resources.test_jobs import make_job, submit
+from tests.controller.api.jobs import make_job, submit
 
 
 async def post(api: Api, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, Any]]:

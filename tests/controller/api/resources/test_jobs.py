@@ -16,12 +16,9 @@ from controller.plugins.shared_memory import SharedMemoryPlugin
 from controller.store.database import Transaction
 from controller.store.jobs.job_rows import find_job
 from tests.controller.api.conftest import Api
+from tests.controller.api.jobs import ids, make_job, submit
 
 SECRET = "c4n4ry-s3cret"
-
-
-def make_job(job_id: str = "j1", **fields: Any) -> dict[str, Any]:
-    return {"id": job_id, "owner": {"user": "ada"}, "image": "shell"} | fields
 
 
 def with_secret(value: str = SECRET) -> dict[str, Any]:
@@ -29,17 +26,6 @@ def with_secret(value: str = SECRET) -> dict[str, Any]:
         parameters={"token": {"type": "secret", "value": value}},
         invocation={"environment": {"TOKEN": {"parameter": "token"}}},
     )
-
-
-async def submit(api: Api, *jobs: Any, mode: str = "atomic") -> tuple[int, dict[str, Any]]:
-    answer = await api.client.post("/v1/jobs", json={"mode": mode, "items": list(jobs)})
-    return answer.status, await answer.json()
-
-
-async def ids(api: Api, query: str = "") -> list[str]:
-    answer = await api.client.get(f"/v1/jobs{query}")
-    assert answer.status == 200, await answer.text()
-    return [job["id"] for job in (await answer.json())["items"]]
 
 
 async def test_an_accepted_job_is_enqueued_for_the_reconciler(api: Api) -> None:

@@ -12,8 +12,8 @@ from controller.jobs.spec.parameters import ArtefactsParameter
 from controller.store.jobs.job_rows import find_job, update_job
 from controller.store.jobs.tombstones import delete_job_records
 from tests.controller.api.conftest import Api
+from tests.controller.api.jobs import ids, make_job, submit
 from tests.controller.api.resources.test_batches import make_batch, make_template, post
-from tests.controller.api.resources.test_jobs import ids, make_job, submit
 
 
 def paths(said: dict[str, Any]) -> set[str]:

@@ -15,7 +15,7 @@ from controller.site.product_list import Catalogue
 from controller.store.sessions.revocations import active_revocations
 from shared.reports import Activity
 from tests.controller.api.conftest import Api, _at_once, _starting, _tell
-from tests.controller.api.resources.test_jobs import make_job, submit
+from tests.controller.api.jobs import make_job, submit
 
 ENDPOINTS = {
     "lab": {"kind": "web", "port": 8888, "base_path": "/x"},

@@ -24,8 +24,8 @@ from controller.store.jobs.progress import record_attempt, upsert_pod_records
 from controller.store.jobs.tools import find_tool, set_run
 from controller.volcano.names import TOOL_PREFIX, pod_name, volcano_job_name
 from tests.controller.api.conftest import Api
+from tests.controller.api.jobs import ids, make_job, submit
 from tests.controller.api.resources.test_details import get, run, text
-from tests.controller.api.resources.test_jobs import ids, make_job, submit
 from tests.controller.api.resources.test_metrics import sampled
 from tests.controller.kube.api_server import Script, says
 from tests.controller.samples import make_record

@@ -13,8 +13,8 @@ from controller.store.jobs.progress import (
     update_attempt,
     upsert_pod_records,
 )
+from tests.clock import Clock
 from tests.controller.api.conftest import Api
-from tests.controller.conftest import Clock
 from tests.controller.samples import make_defaults, make_record
 
 START = 1000.0

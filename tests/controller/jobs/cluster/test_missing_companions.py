@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from controller.jobs.cluster.missing_companions import EVERY_SECONDS, MissingCompanions
 from controller.kube.kinds import NETWORK_POLICIES
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.jobs.reconcile.attempts_world import World, open_world
 from tests.controller.running import eventually
 

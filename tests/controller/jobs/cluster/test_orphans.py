@@ -25,7 +25,7 @@ from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import insert_job
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.running import eventually
 from tests.controller.samples import make_record
 from tests.deploy.kubernetes.manifests import PLURALS, apply_rights, read

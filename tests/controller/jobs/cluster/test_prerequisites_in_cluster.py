@@ -31,7 +31,7 @@ from controller.kube.kinds import (
 )
 from controller.kube.transport import Transport
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.plugins.test_fair_share import file, plan_of
 from tests.controller.running import eventually
 

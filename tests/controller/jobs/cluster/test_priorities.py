@@ -8,7 +8,7 @@ from aiohttp import web
 
 from controller.jobs.cluster import priorities
 from controller.jobs.cluster.priorities import CACHED_SECONDS, PriorityValues
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.kube.api_server import Answer, Script, says, serving
 
 HIGH = says({"metadata": {"name": "high"}, "value": 1000})

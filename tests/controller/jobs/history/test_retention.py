@@ -22,7 +22,7 @@ from controller.store.jobs.tombstones import has_tombstone
 from controller.store.jobs.tools import AttachedTool, attach_tools, detach_tool
 from controller.store.outbox.update_rows import Forgotten, updates_after, updates_of
 from controller.volcano.names import TOOL_PREFIX
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.samples import make_record
 
 OVER = {"state": "SUCCESS", "outcome": "SUCCESS", "finished_at": 100.0, "created_at": 50.0}

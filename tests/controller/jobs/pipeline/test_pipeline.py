@@ -22,7 +22,7 @@ from controller.store.errors import StoreUnavailable
 from controller.store.instance import raise_term, read_leadership
 from controller.store.jobs.job_rows import insert_job
 from controller.store.jobs.progress import HookState, due_jobs, hooks_of
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.samples import make_context, make_job, make_pipeline, make_record
 
 RAN: list[tuple[str, str]] = []

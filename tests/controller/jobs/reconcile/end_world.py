@@ -38,7 +38,7 @@ from controller.store.jobs.progress import (
     upsert_pod_records,
 )
 from controller.volcano.observed import ObservedJob, ObservedPod
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.samples import UID, make_record
 
 RUNS = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)

@@ -25,7 +25,7 @@ from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.progress import CompanionRecord
 from controller.volcano.observed import ObservedJob, read_job
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.jobs.reconcile.test_submitting import Prerequisites, pipeline_of
 from tests.controller.samples import make_record
 

@@ -29,7 +29,7 @@ from controller.volcano.names import (
     RETRIES_USED_ANNOTATION,
 )
 from controller.volcano.observed import ObservedJob
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.jobs.reconcile.end_world import ENDS, RUNS, WHY, run, seconds_of, world
 from tests.controller.samples import UID, make_observed, make_observed_state, make_pod, make_record
 

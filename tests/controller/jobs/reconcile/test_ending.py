@@ -22,7 +22,7 @@ from controller.store.jobs.progress import (
     companions_of,
     record_companions,
 )
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.samples import UID, make_observed, make_observed_state, make_pod, make_record
 
 RUNS = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)

@@ -43,7 +43,7 @@ from controller.store.jobs.relations import predecessors_of, record_predecessors
 from controller.store.outbox.update_rows import updates_of
 from controller.volcano.observed import ObservedJob
 from shared.audit import LOGGER
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.jobs.reconcile.end_world import ENDS, RUNS, WHY, run, seconds_of, world
 from tests.controller.samples import UID, make_observed, make_observed_state, make_record
 

@@ -20,7 +20,7 @@ from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import find_job, insert_job, update_job
 from controller.store.jobs.progress import due_jobs, set_due
 from controller.volcano.observed import ObservedJob
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.samples import (
     forget_jobs,
     make_context,

@@ -19,7 +19,7 @@ from controller.plugins import PLUGINS
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import insert_job
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.samples import (
     make_context,
     make_job,

@@ -35,7 +35,7 @@ from controller.store.jobs.job_rows import JobRecord, insert_job, update_job
 from controller.store.jobs.tombstones import delete_job_records
 from controller.volcano.preflight import PATH, read_openapi
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.jobs.parts import Parts, make_parts
 from tests.controller.running import eventually
 from tests.controller.samples import (

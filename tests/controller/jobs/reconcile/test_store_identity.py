@@ -28,7 +28,7 @@ from controller.store.jobs.tombstones import delete_job_records
 from controller.store.jobs.tools import tools_of
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.jobs.reconcile.test_adoption import RUN, make_tools_job
 from tests.controller.samples import UID, make_defaults, make_observed, make_pod, make_record
 

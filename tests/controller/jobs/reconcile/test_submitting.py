@@ -24,7 +24,7 @@ from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.volcano.preflight import Capabilities
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.samples import make_context, make_plugins, make_record
 from tests.controller.volcano.test_capabilities import schema_of
 

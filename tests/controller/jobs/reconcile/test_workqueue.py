@@ -10,7 +10,7 @@ from controller.jobs.reconcile.workqueue import (
     LONGEST_PAUSE_SECONDS,
     WorkQueue,
 )
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from pathlib import Path
 
 import pytest
 
@@ -19,11 +18,6 @@ from tests.controller.samples import make_record
 MANY = 250
 IDS = [f"j{number:03}" for number in range(MANY)]
 ADA = [OwnerFilter("ada", None)]
-
-
-@pytest.fixture
-def store_url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path}/store.db"
 
 
 @pytest.fixture

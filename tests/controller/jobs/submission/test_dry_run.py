@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from controller.jobs.submission.dry_run import (
     TimeBudget,
 )
 from controller.kube.client import Kube
-from tests.controller.conftest import Clock
+from tests.clock import Clock
 from tests.controller.kube.api_server import Answer, Script, says, serving
 from tests.controller.running import eventually
 from tests.controller.samples import make_job, make_pipeline
@@ -31,12 +30,6 @@ OLD = 'admission webhook "old.example.com" does not support dry run'
 @pytest.fixture
 def script() -> Script:
     return Script(says({}, 201))
-
-
-@pytest.fixture
-async def kube(script: Script, tmp_path: Path) -> AsyncIterator[Kube]:
-    async with serving(script, tmp_path) as client:
-        yield client
 
 
 async def plans(count: int) -> list[Plan]:

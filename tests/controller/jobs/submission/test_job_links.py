@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import Problem
 from controller.jobs.submission.accept import Submissions
@@ -20,27 +19,14 @@ from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job
 from controller.store.jobs.public_links import PASSES_ON_SECONDS
 from controller.store.sessions.session_rows import Session, end_sessions_of, live_sessions_of
-from tests.controller.conftest import Clock
-from tests.controller.samples import make_defaults, make_job, make_pipeline, make_pod
+from tests.clock import Clock
+from tests.controller.samples import make_job, make_pod
 
 LAB: dict[str, Any] = {"lab": {"kind": "web", "port": 8888, "base_path": "/lab"}}
 
 
 def linked(job_id: str = "j1", *, user: str = "ada", links: Sequence[str] = ("my-demo",)) -> Job:
     return make_job(id=job_id, owner={"user": user}, interactive=LAB, links=list(links))
-
-
-@pytest.fixture
-def submissions(store: Store, clock: Clock) -> Submissions:
-    return Submissions(
-        store=store,
-        pipeline=make_pipeline(),
-        vault=Vault([os.urandom(32)]),
-        defaults=make_defaults(),
-        clock=clock,
-        random=os.urandom,
-        enqueue=lambda _job: None,
-    )
 
 
 @pytest.fixture

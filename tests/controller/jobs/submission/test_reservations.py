@@ -2,35 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
 
-from controller.jobs.spec.accepted import Vault
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.accept import Submissions
 from controller.store.database import Store
 from controller.store.jobs.job_rows import lock_job, update_job
 from controller.store.jobs.relations import callers_of
-from tests.controller.conftest import Clock
-from tests.controller.samples import make_defaults, make_job, make_pipeline
+from tests.controller.samples import make_job
 
 WEB: dict[str, Any] = {"site": {"kind": "web", "port": 8000}}
 NO_SUCH_JOB = "you have no such job, or it has ended"
-
-
-@pytest.fixture
-def submissions(store: Store, clock: Clock) -> Submissions:
-    return Submissions(
-        store=store,
-        pipeline=make_pipeline(),
-        vault=Vault([os.urandom(32)]),
-        defaults=make_defaults(),
-        clock=clock,
-        random=os.urandom,
-        enqueue=lambda _job: None,
-    )
 
 
 def job(job_id: str, *peers: str, user: str = "ada", ports: Any = (), **fields: Any) -> Job:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -15,17 +14,14 @@ from controller.store.database import Store
 from controller.store.jobs.job_rows import find_job, insert_job, lock_job
 from controller.store.jobs.tools import attach_tools, set_run, tools_of
 from tests.controller.jobs.tools.test_runs import make_tool
-from tests.controller.new_stores import BOTH, new_store
+from tests.controller.new_stores import BOTH
 from tests.controller.running import eventually
 from tests.controller.samples import make_defaults, make_pipeline, make_record
 
+pytestmark = pytest.mark.both_stores
+
 RUN = f"tool.{'a' * 24}"
 _WAITING = sa.text("SELECT count(*) FROM pg_locks WHERE NOT granted")
-
-
-@pytest.fixture(params=BOTH)
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return new_store(request, tmp_path)
 
 
 @pytest.fixture

@@ -5,18 +5,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.limits.rates import Rate, retry_after
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.clock import Clock
 
 
 def test_a_burst_is_allowed_and_then_the_rate() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     rate = Rate(3, 60.0, clock=clock)
     assert [rate.take("a") for _ in range(3)] == [0.0] * 3
     assert rate.take("a") == pytest.approx(20.0)
@@ -28,7 +21,7 @@ def test_a_burst_is_allowed_and_then_the_rate() -> None:
 
 
 def test_a_refused_attempt_does_not_count() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     rate = Rate(1, 10.0, clock=clock)
     assert rate.take("a") == 0.0
     assert {round(rate.take("a"), 6) for _ in range(100)} == {10.0}
@@ -37,19 +30,19 @@ def test_a_refused_attempt_does_not_count() -> None:
 
 
 def test_keys_are_limited_separately() -> None:
-    rate = Rate(1, 10.0, clock=Clock())
+    rate = Rate(1, 10.0, clock=Clock(1000.0))
     assert rate.take("a") == rate.take("b") == 0.0
     assert rate.take("a") > 0
 
 
 def test_zero_means_no_limit() -> None:
-    rate = Rate(0, 10.0, clock=Clock())
+    rate = Rate(0, 10.0, clock=Clock(1000.0))
     assert {rate.take("a") for _ in range(1000)} == {0.0}
     assert len(rate) == 0
 
 
 def test_idle_keys_are_evicted_before_limited_ones() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     rate = Rate(1, 10.0, clock=clock, max_keys=100)
     for number in range(60):
         rate.take(f"old{number}")
@@ -62,7 +55,7 @@ def test_idle_keys_are_evicted_before_limited_ones() -> None:
 
 
 def test_if_all_keys_are_limited_the_oldest_are_evicted() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     rate = Rate(1, 10.0, clock=clock, max_keys=80)
     for number in range(80):
         rate.take(f"k{number}")
@@ -76,7 +69,7 @@ def test_if_all_keys_are_limited_the_oldest_are_evicted() -> None:
 
 @pytest.mark.parametrize("max_keys", [1, 2, 7, 8, 100])
 def test_the_number_of_keys_is_bounded_and_the_latest_are_kept(max_keys: int) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     rate = Rate(1, 10.0, clock=clock, max_keys=max_keys)
     for number in range(1000):
         assert rate.take(f"k{number}") == 0.0
@@ -88,7 +81,7 @@ def test_the_number_of_keys_is_bounded_and_the_latest_are_kept(max_keys: int) ->
 @given(steps=st.lists(st.floats(0, 5), max_size=60), often=st.integers(1, 10))
 def test_no_window_admits_more_than_twice_the_limit(steps: list[float], often: int) -> None:
     """A burst, and then the sustained rate: as many again in the same time, and no more."""
-    clock = Clock()
+    clock = Clock(1000.0)
     rate = Rate(often, 10.0, clock=clock)
     taken = []
     for step in steps:
@@ -106,7 +99,7 @@ def test_an_attempt_after_retry_after_succeeds(waits: float) -> None:
 
 @pytest.mark.parametrize("tidied", [True, False])
 def test_idle_keys_are_forgotten(*, tidied: bool) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     rate = Rate(2, 10.0, clock=clock)
     for number in range(1000):
         rate.take(f"k{number}")
@@ -123,7 +116,7 @@ def test_idle_keys_are_forgotten(*, tidied: bool) -> None:
 
 @given(st.lists(st.tuples(st.sampled_from("ab"), st.floats(0, 30)), max_size=60))
 def test_forgetting_idle_keys_changes_no_decision(calls: list[tuple[str, float]]) -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     rate = Rate(3, 10.0, clock=clock)
     paid_at: dict[str, float] = {}
     for key, pause in calls:

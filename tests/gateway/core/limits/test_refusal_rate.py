@@ -4,21 +4,14 @@ import pytest
 
 from gateway.core.access.refusals import REFUSALS
 from gateway.core.limits.rates import RefusalRate
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
+from tests.clock import Clock
 
 COUNTED = [refusal for refusal in REFUSALS.values() if refusal.status in (401, 403, 404)]
 FREE = [refusal for refusal in REFUSALS.values() if refusal.status not in (401, 403, 404)]
 
 
 def test_a_burst_of_refusals_is_sent_and_then_the_rate() -> None:
-    clock = Clock()
+    clock = Clock(1000.0)
     rate = RefusalRate(2, clock=clock)
     for number in range(20):
         refusal = COUNTED[number % len(COUNTED)]
@@ -32,7 +25,7 @@ def test_a_burst_of_refusals_is_sent_and_then_the_rate() -> None:
 
 
 def test_addresses_are_limited_separately_and_an_ipv6_64_together() -> None:
-    rate = RefusalRate(1, clock=Clock())
+    rate = RefusalRate(1, clock=Clock(1000.0))
     for number in range(10):
         assert rate.judge(COUNTED[0], f"2001:db8::{number}") is COUNTED[0]
     assert rate.judge(COUNTED[0], "2001:db8::ffff").status == 429
@@ -42,12 +35,12 @@ def test_addresses_are_limited_separately_and_an_ipv6_64_together() -> None:
 
 @pytest.mark.parametrize("refusal", FREE, ids=lambda refusal: refusal.code)
 def test_other_refusals_are_neither_counted_nor_changed(refusal: object) -> None:
-    rate = RefusalRate(1, clock=Clock())
+    rate = RefusalRate(1, clock=Clock(1000.0))
     for _ in range(100):
         assert rate.judge(refusal, "192.0.2.1") is refusal  # type: ignore[arg-type]  # one of FREE
     assert rate.judge(COUNTED[0], "192.0.2.1") is COUNTED[0]
 
 
 def test_zero_means_no_limit() -> None:
-    rate = RefusalRate(0, clock=Clock())
+    rate = RefusalRate(0, clock=Clock(1000.0))
     assert {rate.judge(COUNTED[0], "192.0.2.1").status for _ in range(5000)} == {COUNTED[0].status}

@@ -107,10 +107,3 @@ async def narrow_socket(r: Rig) -> socket.socket:
 def longest_turn(r: Rig) -> int:
     """Return the bucket of the histogram that holds the longest turn."""
     return max((at for at, count in enumerate(r.path.turns.counts) if count), default=0)
-
-
-async def until(condition: Any, seconds: float = 30.0) -> None:
-    """Wait until *condition* holds."""
-    async with asyncio.timeout(seconds):
-        while not condition():
-            await asyncio.sleep(0.01)

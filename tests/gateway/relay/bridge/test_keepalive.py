@@ -6,7 +6,8 @@ import asyncio
 
 import pytest
 
-from tests.gateway.relay.bridge.desktops import ASK, desktops, joined, narrow_socket, until
+from tests.gateway.relay.bridge.desktops import ASK, desktops, joined, narrow_socket
+from tests.waiting import until
 
 PING = b"\x89\x00"
 PONG = b"\x8a\x80mask"

@@ -20,10 +20,10 @@ from tests.gateway.relay.bridge.desktops import (
     longest_turn,
     narrow_socket,
     said,
-    until,
     viewing,
 )
 from tests.gateway.relay.harness import SID, Peer, Rig, status_of, upgrade
+from tests.waiting import until
 
 LONG = bisect_left(TURN_SECONDS, 0.05)
 """Turns from here on are far too long: the budget is 5 ms, the machine may be slow."""

@@ -9,16 +9,12 @@ from websockets.utils import accept_key
 
 from gateway.relay.dial import make_upstream_tls
 from tests.gateway.relay.authorities import Authority, server_context
-from tests.gateway.relay.bridge.desktops import ASK, SWITCH, desktops, until
+from tests.gateway.relay.bridge.desktops import ASK, SWITCH, desktops
 from tests.gateway.relay.harness import status_of
+from tests.waiting import until
 
 PIECES = 20_000
 """As many messages as no turn of the loop understands, in what TLS gives in one piece."""
-
-
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"), "ours")
 
 
 @pytest.mark.parametrize("goodbye", [b"", b"\x88\x02\x03\xe8"], ids=["no-close", "close"])

@@ -6,7 +6,6 @@ import asyncio
 import socket
 import ssl
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ from gateway.core.limits.values import Limits
 from gateway.serving import drain
 from tests.gateway.relay.harness import READ_SECONDS, SWITCH, Rig, request, upgrade
 from tests.gateway.relay.secured import secured
+from tests.waiting import until
 
 DRAIN_SECONDS = 60.0
 """Twice what a loop waits for a peer to say that it has ended."""
@@ -66,12 +66,6 @@ def draining(r: Rig) -> asyncio.Task[None]:
 async def ends_early(task: asyncio.Task[None], began: float) -> None:
     await task
     assert asyncio.get_running_loop().time() - began < DRAIN_SECONDS / 3
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(READ_SECONDS):
-        while not condition():
-            await asyncio.sleep(0.01)
 
 
 async def test_a_drain_does_not_wait_for_silent_clients(certificate: Path) -> None:

@@ -21,7 +21,6 @@ from tests.gateway.relay.bodies import (
     nothing_left,
     put,
     states,
-    until,
 )
 from tests.gateway.relay.harness import (
     App,
@@ -33,6 +32,7 @@ from tests.gateway.relay.harness import (
     route,
     status_of,
 )
+from tests.waiting import until
 
 # What both ends see
 

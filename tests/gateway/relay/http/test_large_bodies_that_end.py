@@ -7,17 +7,7 @@ import asyncio
 import pytest
 
 from gateway.core.limits.values import Limits
-from tests.gateway.relay.bodies import (
-    BODY,
-    HEAD,
-    SIZE,
-    either,
-    flood,
-    held,
-    nothing_left,
-    put,
-    until,
-)
+from tests.gateway.relay.bodies import BODY, HEAD, SIZE, either, flood, held, nothing_left, put
 from tests.gateway.relay.harness import (
     GRANT,
     SID,
@@ -27,6 +17,7 @@ from tests.gateway.relay.harness import (
     rig,
     status_of,
 )
+from tests.waiting import until
 
 
 @either

@@ -107,11 +107,6 @@ async def outcome(browser: Peer) -> tuple[bytes, bool]:
     return data, False
 
 
-@pytest.fixture(scope="module")
-def authority(tmp_path_factory: pytest.TempPathFactory) -> Authority:
-    return Authority(tmp_path_factory.mktemp("authority"), "ours")
-
-
 @pytest.mark.parametrize("body", [b"", b"until the end", LARGE], ids=["empty", "short", "large"])
 async def test_a_tls_response_without_length_is_complete_after_close_notify(
     authority: Authority, body: bytes

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,7 +20,6 @@ from controller.settings import read_settings
 from controller.store.database import Store
 from controller.store.jobs.job_rows import insert_job
 from shared.settings import Environment
-from tests.controller.new_stores import BOTH, new_store
 from tests.controller.samples import (
     make_context,
     make_defaults,
@@ -30,15 +28,12 @@ from tests.controller.samples import (
     make_record,
 )
 
+pytestmark = pytest.mark.both_stores
+
 RAW = (
     "home=home-{user}, scratch=home-{user}-scratch, team=home-{project}, "
     "mine=cephfs/{user}, all=cephfs/{user}/{project}, sets=datasets/public:ro"
 )
-
-
-@pytest.fixture(params=BOTH)
-def store_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
-    return new_store(request, tmp_path)
 
 
 async def submit(

@@ -1,0 +1,22 @@
+"""Provides jobs for the API, and the calls that submit and list them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.controller.api.conftest import Api
+
+
+def make_job(job_id: str = "j1", **fields: Any) -> dict[str, Any]:
+    return {"id": job_id, "owner": {"user": "ada"}, "image": "shell"} | fields
+
+
+async def submit(api: Api, *jobs: Any, mode: str = "atomic") -> tuple[int, dict[str, Any]]:
+    answer = await api.client.post("/v1/jobs", json={"mode": mode, "items": list(jobs)})
+    return answer.status, await answer.json()
+
+
+async def ids(api: Api, query: str = "") -> list[str]:
+    answer = await api.client.get(f"/v1/jobs{query}")
+    assert answer.status == 200, await answer.text()
+    return [job["id"] for job in (await answer.json())["items"]]
