@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from shared.networks import Network
+from shared.networks import Network, read_address
 
 _LAST_PORT: Final = 65535
 
@@ -79,13 +79,11 @@ def server_rules(servers: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
     """Return egress rules for servers that are addresses: a policy cannot name hosts."""
     rules = []
     for host, port in servers:
-        try:
-            network = ipaddress.ip_network(host)
-        except ValueError:
+        if (address := read_address(host)) is None:
             continue
         rules.append(
             {
-                "to": [{"ipBlock": {"cidr": str(network)}}],
+                "to": [{"ipBlock": {"cidr": f"{address}/{address.max_prefixlen}"}}],
                 "ports": [{"protocol": "TCP", "port": port}],
             }
         )

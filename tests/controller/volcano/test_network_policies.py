@@ -44,6 +44,13 @@ def test_without_egress_no_rule_is_written_instead_of_an_empty_one() -> None:
     assert server_rules([("licences.example.com", 27000)]) == []
 
 
+def test_a_mapped_address_of_a_server_is_the_ipv4_address_that_packets_have() -> None:
+    """API servers from 1.36 on refuse mapped addresses (``StrictIPCIDRValidation``)."""
+    rules = server_rules([("::ffff:10.0.0.5", 27000), ("::ffff:a00:6", 1), ("fd00::1", 2)])
+    blocks = [one["to"][0]["ipBlock"]["cidr"] for one in rules]
+    assert blocks == ["10.0.0.5/32", "10.0.0.6/32", "fd00::1/128"]
+
+
 def test_every_egress_rule_has_a_destination() -> None:
     dns = Dns(namespaces=("dns",), networks=networks("10.0.0.10/32"), ports=(53, 5353))
     rules = [dns_rule(dns), *network_rules(networks("::/0"), ()), *server_rules([("fd00::1", 1)])]
