@@ -123,6 +123,22 @@ class Rig:
         session.route |= {"rev": session.route["rev"] + 1, "target": target} | fields
         await self.bus.upsert(session.sid, session.route)
 
+    async def end(self, session: Session, change: str) -> None:
+        """Publish the *change* that ends the connections of *session*, by its name."""
+        match change:
+            case "revoke":
+                await self.bus.revoke(sid=session.sid, sub=session.sub)
+            case "remove":
+                await self.bus.remove(session.sid)
+            case "starting":
+                await self.announce_change(session, state="starting")
+            case "target":
+                await self.announce_change(session, target={"id": "another target"})
+            case "expired":
+                await self.announce_change(session, expires_at=1)
+            case _:
+                raise ValueError(change)
+
     async def publish_text(self, session: Session, text: str) -> None:
         """Publish *text* in place of the route, and wait until the gateway has applied it."""
         await self.bus.upsert(session.sid, Raw(text))

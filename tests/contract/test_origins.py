@@ -6,7 +6,6 @@ import itertools
 
 import pytest
 
-from tests.contract import frames
 from tests.contract.conftest import PORTAL, Serve
 from tests.contract.messages import read_answer, request
 from tests.contract.rig import Rig, Session
@@ -206,10 +205,3 @@ async def test_a_navigation_from_the_orchestrators_page_is_allowed(rig: Rig, ser
     ]
     assert (await rig.get(session, fields=fields)).status == 200
     assert (await rig.get(session, fields=fields, method="POST")).status == 403
-
-
-async def test_a_websocket_from_the_sessions_own_page_is_allowed(rig: Rig, serve: Serve) -> None:
-    session = await rig.session(await serve(websocket()))
-    stream = await rig.tunnel(session, await rig.opened(session))
-    stream.send(frames.encode(frames.PING, b"x", mask=frames.MASK))
-    assert (await frames.read_frame(stream)).payload == b"x"

@@ -180,17 +180,7 @@ async def test_a_terminal_is_closed_with_the_code_of_its_reason(
 ) -> None:
     session = await terminal(rig, hub)
     pipe = await attached(rig, session)
-    match change:
-        case "revoke":
-            await rig.bus.revoke(sid=session.sid, sub=session.sub)
-        case "remove":
-            await rig.bus.remove(session.sid)
-        case "starting":
-            await rig.announce_change(session, state="starting")
-        case "target":
-            await rig.announce_change(session, target={"id": "another shell"})
-        case "expired":
-            await rig.announce_change(session, expires_at=1)
+    await rig.end(session, change)
     assert await pipe.closed() == code
     await hub.until_gone()
 

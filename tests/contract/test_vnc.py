@@ -253,17 +253,7 @@ async def test_a_desktop_is_closed_with_the_code_of_its_reason(
     rig: Rig, serve: Serve, change: str, code: int
 ) -> None:
     pipe, server, session = await desktop(rig, serve)
-    match change:
-        case "revoke":
-            await rig.bus.revoke(sid=session.sid)
-        case "remove":
-            await rig.bus.remove(session.sid)
-        case "starting":
-            await rig.announce_change(session, state="starting")
-        case "target":
-            await rig.announce_change(session, target={"id": "the next pod"})
-        case "expired":
-            await rig.announce_change(session, expires_at=1)
+    await rig.end(session, change)
     assert await pipe.closed() == code
     await server.until_ended()
 

@@ -137,13 +137,6 @@ async def test_many_connections_are_balanced_over_workers(rig: Rig, serve: Serve
     assert found[0] >= 18, found
 
 
-async def test_one_of_many_attempts_across_workers_opens(rig: Rig) -> None:
-    session = await rig.session()
-    token = rig.token(session)
-    tries = await asyncio.gather(*(rig.post_open(session, token) for _ in range(16)))
-    assert sorted(one.status for one in tries) == [303] + [401] * 15
-
-
 async def test_metrics_are_summed_over_workers(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve())
     cookie = await rig.opened(session)
