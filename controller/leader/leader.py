@@ -369,7 +369,11 @@ def _make_reconciler(
     retention = Retention(
         store,
         term=term,
-        keep=RetentionPeriods(jobs.history_seconds, jobs.tombstone_seconds, jobs.updates_seconds),
+        keep=RetentionPeriods(
+            history=jobs.history_seconds,
+            tombstone=jobs.tombstone_seconds,
+            updates=jobs.updates_seconds,
+        ),
         may_be_there=leader.informer.may_have_job,
         clock=time.time,
         failed=metrics.step_failed,
@@ -384,7 +388,7 @@ def _make_reconciler(
         clock=time.monotonic,
         failed=metrics.step_failed,
         kinds=[
-            Kind(one.api_version, one.plural, one.kind)
+            Kind(api=one.api_version, plural=one.plural, kind=one.kind)
             for one in leader.core.pipeline.companion_kinds
         ],
     )
@@ -469,7 +473,7 @@ def _make_rights(leader: _LeaderContext) -> CompanionRights:
 
 
 def _make_positions(leader: _LeaderContext, redis: Redis) -> QueuePositions:
-    reader = ReportReader(redis, Keys(leader.settings.instance))
+    reader = ReportReader(redis=redis, keys=Keys(leader.settings.instance))
     activities = Activities(reader, clock=time.time)
     return QueuePositions(leader.store, activities_of=activities.of, clock=time.time)
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from tests import warm
-from tests.controller.leader.test_leader import NOWHERE
+from tests.controller.leader.leading import NOWHERE
 from tests.controller.running import ROOT, Controller
 
 

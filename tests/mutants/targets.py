@@ -115,7 +115,11 @@ TARGETS: Final = (
     ),
     Target(
         "controller/leader/leader.py",
-        ("tests/controller/leader/test_leader.py", "tests/controller/leader/test_standby.py"),
+        (
+            "tests/controller/leader/test_leader.py",
+            "tests/controller/leader/test_leader_parts.py",
+            "tests/controller/leader/test_standby.py",
+        ),
     ),
     Target(
         "controller/leader/election.py",

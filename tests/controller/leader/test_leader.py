@@ -1,4 +1,4 @@
-"""Tests a leader in this process, with scripted turns and all its components."""
+"""Tests a leader with scripted turns, and a job from its acceptance to its end."""
 
 from __future__ import annotations
 
@@ -8,23 +8,19 @@ import re
 import socket
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from redis.asyncio import Redis
 
-from controller.app import _make_core
-from controller.configuration import read_configuration
 from controller.jobs.submission.accept import Submissions
-from controller.kube.client import Kube
 from controller.leader import leader as module
 from controller.leader.election import ByLease, NoElection
-from controller.leader.leader import Leader, make_election
-from controller.logs.opening import open_storage
-from controller.process import Core, Process, ProcessTasks, first_error
+from controller.leader.leader import make_election
+from controller.process import first_error
 from controller.sessions.queue_positions import QueuePositions
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
@@ -32,151 +28,15 @@ from controller.store.instance import find_capabilities, read_leadership
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.sessions.revocations import active_revocations
 from controller.store.sessions.session_rows import Session, insert_session
-from controller.webhooks.dispatcher import Webhooks
 from shared.bus import BusReader, Keys, SignOutWriter
 from shared.routes.route import Route
-from shared.runtime.ops import make_registry
-from shared.settings import Environment
-from tests.controller.running import Controller, eventually
+from tests.controller.leader.leading import Lead, Sender, World
+from tests.controller.running import eventually
 from tests.controller.samples import make_job, make_observed
 from tests.shared.samples import make_sid
 from tests.waiting import until
 
 NOT_READ = "the cluster has not been read yet"
-NOWHERE = """\
-apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {}}]
-"""
-
-
-class Turns:
-    """An election whose turns the test scripts."""
-
-    def __init__(self, *, again: bool = True) -> None:
-        self.again = again
-        self.acquired = self.released = 0
-        self.hangs = False
-        self._turn, self._over = asyncio.Event(), asyncio.Event()
-        self._error: Exception = LeadershipLost("it is another one's turn")
-
-    def begin(self) -> None:
-        """Give this replica its turn."""
-        self._over.clear()
-        self._turn.set()
-
-    def lose(self, error: Exception | None = None) -> None:
-        """End the turn, or raise *error*."""
-        self._error = error or self._error
-        self._over.set()
-
-    async def acquire(self) -> None:
-        self.acquired += 1
-        await self._turn.wait()
-        self._turn.clear()
-
-    async def renew(self) -> None:
-        await self._over.wait()
-        raise self._error
-
-    async def release(self) -> None:
-        self.released += 1
-        if self.hangs:
-            await asyncio.Event().wait()
-
-
-class Sender:
-    """A fake webhook sender that records its leaders' terms, and may fail as it ends."""
-
-    def __init__(self, *, fails: bool = False) -> None:
-        self.terms: list[int] = []
-        self.failed: Callable[[Exception], None] | None = None
-        self._fails = fails
-
-    async def run(self, term: int, *, failed: Callable[[Exception], None]) -> None:
-        self.terms.append(term)
-        self.failed = failed
-        try:
-            await asyncio.Event().wait()
-        finally:
-            if self._fails:
-                raise RuntimeError("a fault")
-
-
-@dataclass
-class World:
-    """A running leader and its parts."""
-
-    leader: Leader
-    turns: Turns
-    process: Process
-    core: Core
-    running: asyncio.Task[None]
-
-    async def until_leads(self, leads: bool = True) -> None:
-        async with asyncio.timeout(20):
-            while (self.leader.publisher is not None) != leads:
-                assert not self.running.done(), self.running
-                await asyncio.sleep(0.001)
-
-    async def lead(self) -> None:
-        self.turns.begin()
-        await self.until_leads()
-
-    async def failure(self) -> BaseException:
-        """Return why the leader ended."""
-        async with asyncio.timeout(20):
-            with pytest.raises(BaseExceptionGroup) as ended:
-                await self.running
-        return ended.value
-
-    def metric(self, name: str, **labels: str) -> float | None:
-        return self.process.registry.get_sample_value(f"fumarole_controller_{name}", labels)
-
-
-Lead = Callable[..., Any]
-
-
-@pytest.fixture
-def leading(store: Store, redis: Redis, tmp_path: Path) -> Lead:
-    @asynccontextmanager
-    async def start(
-        kubeconfig: Path | None = None,
-        *,
-        again: bool = True,
-        webhooks: Sender | None = None,
-        **settings: str,
-    ) -> AsyncIterator[World]:
-        nowhere = tmp_path / "kubeconfig"
-        nowhere.write_text(NOWHERE)
-        values = Controller(
-            tmp_path, kubeconfig=kubeconfig or nowhere, redis_url="redis://127.0.0.1:1/0",
-            **settings,
-        ).settings  # fmt: skip
-        configuration = read_configuration(Environment(values))
-        registry = make_registry()
-        core = _make_core(configuration.settings, configuration.plugins, store, registry)
-        async with (
-            Kube.connect(kubeconfig or nowhere) as kube,
-            open_storage(configuration.settings.logs) as storage,
-        ):
-            tasks = ProcessTasks(asyncio.Event())
-            process = Process(configuration.settings, store, registry, tasks, storage)
-            turns, sender = Turns(again=again), cast(Webhooks | None, webhooks)
-            leader = Leader(process, core, kube, redis, turns, sender)
-            running = asyncio.create_task(leader.run())
-            try:
-                yield World(leader, turns, process, core, running)
-            finally:
-                running.cancel()
-                with suppress(asyncio.CancelledError, BaseExceptionGroup):
-                    await running
-
-    return start
-
 
 # Turns
 
