@@ -89,6 +89,10 @@ class Indexer(Generic[T]):
         """Return the objects of the job."""
         return tuple(self._by_job.get(job_id, {}).values())
 
+    def has_job(self, job_id: str) -> bool:
+        """Return whether the job has an object."""
+        return job_id in self._by_job
+
     def departed_of(self, job_id: str) -> tuple[T, ...]:
         """Return the job's objects that were observed to be deleted, as they were last."""
         return tuple(self._departed.get(job_id, {}).values())

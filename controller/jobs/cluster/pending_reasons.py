@@ -127,7 +127,7 @@ class PendingReasons:
         """Return the jobs to ask about now, and put off each of them."""
         now, waiting = self._clock(), dict[str, ObservedJob]()
         for job in self._informer.jobs:
-            if progress_of(job.phase) is Progress.WAITING and not job.deleting:
+            if self._waits_for_pods(job) and not job.deleting:
                 waiting[job.job_id] = job
         # A job that waits again is treated as new.
         self._waits = {
@@ -142,6 +142,15 @@ class PendingReasons:
             waits.at = now + waits.pause
             waits.pause = min(2 * waits.pause, LONGEST_AGAIN_SECONDS)
         return [waiting[job_id] for _, job_id in due[:MOST_A_ROUND]]
+
+    def _waits_for_pods(self, job: ObservedJob) -> bool:
+        match progress_of(job.phase):
+            case Progress.WAITING:
+                return True
+            case Progress.RUNNING:
+                return not self._informer.pods.has_job(job.job_id)  # preempted, for example
+            case _:
+                return False
 
     async def _look_at(self, job: ObservedJob) -> None:
         pods = self._informer.pods.of_job(job.job_id)

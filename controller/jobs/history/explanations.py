@@ -105,6 +105,22 @@ def explain_running(job: ObservedJob, pods: Iterable[ObservedPod]) -> Explanatio
     return _on_dead_node(pod for pod in pods if pod.owner_uid == job.uid)
 
 
+def explain_absent(job: ObservedJob, kept: Mapping[str, Any] | None) -> Explanation:
+    """Return why Volcano makes no pods for a running job that has none; *kept* as above.
+
+    A preempted VolcanoJob is running to Volcano. But its PodGroup is back in the queue, and no pod
+    is made before the scheduler admits it again.
+    """
+    found = _of_this(job, kept)
+    return found if found is not None and found.reason in _OF_QUEUES else _ABSENT
+
+
+_OF_QUEUES: Final = ("queued", "unschedulable", "forbidden")
+_ABSENT: Final = Explanation(
+    "queued", "its pods are gone, and Volcano has made no others yet", {"cause": "queued"}
+)
+
+
 def _on_dead_node(pods: Iterable[ObservedPod]) -> Explanation | None:
     """Return which of *pods* is on a node that is not ready, first the one that is for longest."""
     lost = [

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Final, assert_never
 
 from controller.jobs.history.explanations import (
+    explain_absent,
     explain_running,
     explain_waiting,
     same_but_for_numbers,
@@ -404,8 +405,22 @@ def _only_numbers_changed(record: JobRecord, update: UpdateStatus) -> bool:
     return same and same_but_for_numbers(record.message, update.message)
 
 
+ABSENT_SECONDS: Final = 30.0
+"""How long a running job may be without pods: Volcano mostly makes others within seconds."""
+
+
+def _absent_until(seen: ObservedState) -> float | None:
+    """Return when a running job that has no pods any more reports that; None if it has some."""
+    if seen.pods_stale or not seen.runs or seen.own(seen.pods):
+        return None
+    ends = [run.ended_at for run in seen.runs.values() if run.ended_at is not None]
+    return max(ends) + ABSENT_SECONDS if len(ends) == len(seen.runs) else None
+
+
 def _running(seen: ObservedState, job: ObservedJob) -> Step:
-    found = explain_running(job, seen.pods)
+    found, absent_until = explain_running(job, seen.pods), _absent_until(seen)
+    if absent_until is not None and seen.now >= absent_until:
+        found, absent_until = explain_absent(job, seen.record.explained), None
     update = seen.update_if_new(
         UpdateStatus(JobEvent.STARTED, None, None)
         if found is None
@@ -413,7 +428,7 @@ def _running(seen: ObservedState, job: ObservedJob) -> Step:
     )
     if isinstance(update, UpdateStatus):
         return update
-    step = Wait() if seen.started else seen.run_hook("start")
+    step = Wait(absent_until) if seen.started else seen.run_hook("start")
     if not isinstance(step, Wait) or seen.pods_stale or not (left := seen.left_running()):
         return step
     return only_sidecars_run(seen, job, left) or step

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, cast
 
+import pytest
 from aiohttp import web
 
 from controller.jobs.cluster.pending_reasons import PendingReasons
@@ -86,3 +87,28 @@ async def test_a_job_without_status_and_pod_group_was_not_picked_up(tmp_path: Pa
     record = make_record(uid=UID)
     assert await asked(cluster, tmp_path, record=record, looks=1) is None
     assert await asked(cluster, tmp_path, record=record, looks=5) == NOT_TAKEN_UP
+
+
+@pytest.mark.parametrize(("has_pods", "due"), [(False, 1), (True, 0)])
+def test_a_running_job_is_asked_about_only_without_pods(has_pods: bool, due: int) -> None:
+    now = 0.0
+
+    class Pods:
+        def has_job(self, _job_id: str) -> bool:
+            return has_pods
+
+    class Informer:
+        jobs = (make_observed("Running"), make_observed("Completed"))
+        pods = Pods()
+
+    reasons = PendingReasons(
+        cast("Any", None),
+        kube=cast("Any", None),
+        informer=cast("Any", Informer()),
+        changed=lambda _: None,
+        clock=lambda: now,
+        failed=lambda _: None,
+    )
+    assert reasons._due() == []
+    now += 1000
+    assert len(reasons._due()) == due

@@ -8,6 +8,7 @@ import pytest
 
 from controller.jobs.history.explanations import (
     LONGEST,
+    explain_absent,
     explain_running,
     explain_waiting,
     is_explained,
@@ -207,3 +208,16 @@ def test_pods_that_end_on_living_nodes_explain_nothing() -> None:
     ends = make_pod(deleting=True)
     assert explain_running(make_observed("Running"), [ends]) is None
     assert explain_waiting(make_observed("Restarting"), [ends]).reason == "restarting"
+
+
+def test_a_running_job_without_pods_is_explained_like_one_that_waits() -> None:
+    job = make_observed("Running", phase_since=5.0)
+    kept = {"uid": UID, "reason": "queued", "message": "waiting in the queue: overused cpu",
+            "since": 5.0, "details": {"cause": "cluster_full"}}  # fmt: skip
+    found = explain_absent(job, kept)
+    assert (found.reason, found.message) == ("queued", kept["message"])
+    assert found.details == {"cause": "cluster_full"}
+    for other in (None, kept | {"uid": "another"}, kept | {"reason": "preparing"}):
+        found = explain_absent(job, other)
+        assert (found.reason, found.details) == ("queued", {"cause": "queued"})
+        assert found.message == "its pods are gone, and Volcano has made no others yet"

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.cluster.informer import Indexer
-from controller.jobs.reconcile.lifecycle import failure
+from controller.jobs.reconcile.lifecycle import failure, next_step
 from controller.kube.client import Objects, path_of
 from controller.kube.errors import Forbidden, error_from
 from controller.kube.kinds import COMMANDS, NETWORK_POLICIES, PODS, VCJOBS, Kind
@@ -115,6 +115,23 @@ async def test_a_job_whose_node_restarts_is_resubmitted(world: World) -> None:
         "EVICTED", "node_lost",
     )  # fmt: skip
     await world.end("rebooted")
+
+
+async def test_a_running_job_says_that_its_pods_are_gone_until_others_run(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(next_step, "ABSENT_SECONDS", 1.0)
+    await world.submit("absent", stop_grace_seconds=1)
+    await world.until("absent", "RUNNING")
+    # As if its PodGroup waited in the queue again, after a preemption.
+    await world.cluster.kill_program("volcano")
+    await world.admin.delete(PODS, "j-absent-job-0", "jobs")
+    told = await world.parts.drive("absent", lambda one: one.reason == "queued")
+    assert (told.state, told.attempt, (told.details or {})["cause"]) == ("RUNNING", 1, "queued")
+    await world.cluster.start_program("volcano")
+    again = await world.parts.drive("absent", lambda one: one.reason is None)
+    assert (again.state, again.attempt) == ("RUNNING", 1)
+    await world.end("absent")
 
 
 async def test_a_job_without_rights_to_suspend_or_remove_states_it(

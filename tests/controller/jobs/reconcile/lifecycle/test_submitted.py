@@ -26,7 +26,13 @@ from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.names import FIRST_START_ANNOTATION
 from controller.volcano.observed import Ended, ObservedPod, Stuck
 from tests.controller.jobs.history.test_retries import job, step_of
-from tests.controller.jobs.reconcile.lifecycle.records import KEPT, RUNS, SUBMITTED, confirmed
+from tests.controller.jobs.reconcile.lifecycle.records import (
+    KEPT,
+    RUNS,
+    SUBMITTED,
+    confirmed,
+    gone,
+)
 from tests.controller.samples import (
     UID,
     make_observed,
@@ -332,3 +338,35 @@ def test_a_job_is_suspended_once_its_pods_ended_and_resumes_as_another_attempt()
     assert decide(make_observed_state(resumed, aborted)) == again
     # Holds also for a job that is resumed before it has stopped: the command is under way.
     assert decide(make_observed_state(replace(STOPPING, desired="run"), aborted)) == again
+
+
+ABSENT = "its pods are gone, and Volcano has made no others yet"
+
+
+def test_a_running_job_whose_pods_stay_away_says_so() -> None:
+    """Volcano calls a preempted VolcanoJob running while its PodGroup waits in the queue."""
+    seen = make_observed_state(KEPT, make_observed("Running"), runs=gone("a", ended_at=100.0))
+    assert decide(replace(seen, now=101.0)) == Wait(130.0)
+    step = decide(replace(seen, now=130.0))
+    assert step == UpdateStatus(JobEvent.STARTED, "queued", ABSENT)
+    told = replace(KEPT, reason="queued", message=ABSENT)
+    assert decide(replace(seen, now=131.0, record=told)) == Wait()
+    # They are back.
+    seen = make_observed_state(told, make_observed("Running"), make_pod(), now=200.0)
+    assert decide(seen) == UpdateStatus(JobEvent.STARTED, None, None)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"pods_stale": True},
+        {"runs": {}},
+        {"pods": (make_pod(deleting=True),), "runs": gone("pod-0", ended_at=None, phase="Running",
+                                                          reason="", exit_code=None)},
+    ],
+    ids=["the watch is interrupted", "no pod was ever seen", "a pod is ending"],
+)  # fmt: skip
+def test_pods_that_may_be_there_are_not_missed(fields: dict[str, Any]) -> None:
+    seen = make_observed_state(KEPT, make_observed("Running"), runs=gone("a", ended_at=100.0))
+    step = decide(replace(seen, now=500.0, **fields))
+    assert not isinstance(step, UpdateStatus)
