@@ -48,7 +48,7 @@ class Request(Message):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Answer(Message):
+class Response(Message):
     """A response that a client received."""
 
     minor: int
@@ -79,16 +79,16 @@ def request(
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + (body or b"")
 
 
-def answer(status: str, *fields: str, body: bytes | None = None) -> bytes:
+def response(status: str, *fields: str, body: bytes | None = None) -> bytes:
     """Return an app's response such as ``200 OK``; with a *body*, its length is added."""
     length = [] if body is None else [f"Content-Length: {len(body)}"]
     lines = [f"HTTP/1.1 {status}", *fields, *length, "", ""]
     return "\r\n".join(lines).encode("latin-1") + (body or b"")
 
 
-async def read_answer(
+async def read_response(
     stream: Source, method: str = "GET", seconds: float = DEADLINE_SECONDS
-) -> Answer:
+) -> Response:
     """Return the next response to *method*; 1xx responses are returned as such."""
     raw = await stream.read_until(b"\r\n\r\n", seconds)
     start, fields = _head(raw)
@@ -97,7 +97,7 @@ async def read_answer(
     status = int(match[2])
     bodiless = method == "HEAD" or status < 200 or status in (204, 304)
     body = b"" if bodiless else await _body(stream, fields, to_end=True, seconds=seconds)
-    return Answer(
+    return Response(
         raw=raw,
         fields=fields,
         body=body,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import warm
-from tests.contract.messages import Answer, read_answer, request
+from tests.contract.messages import Response, read_response, request
 from tests.contract.streams import DEADLINE_SECONDS, Stream, connect
 
 ROOT = Path(__file__).parents[2]
@@ -52,7 +52,7 @@ class Process:
         """Wait until ``/readyz`` reports readiness."""
 
         async def poll() -> Any:
-            return (await self.ops_answer("/readyz")).status == 200 or None
+            return (await self.ops_response("/readyz")).status == 200 or None
 
         deadline = time.monotonic() + START_SECONDS
         while not await poll():
@@ -76,13 +76,13 @@ class Process:
         """Return a connection to the ops listener."""
         return await connect(self.ops)
 
-    async def ops_answer(self, path: str, seconds: float = DEADLINE_SECONDS) -> Answer:
+    async def ops_response(self, path: str, seconds: float = DEADLINE_SECONDS) -> Response:
         """Return the ops listener's response to GET *path*."""
         stream = await self.connect_ops()
         stream.send(request("GET", path, host="ops", fields=[("Connection", "close")]))
-        answer = await read_answer(stream, seconds=seconds)
+        response = await read_response(stream, seconds=seconds)
         stream.close()
-        return answer
+        return response
 
     @property
     def pid(self) -> int:

@@ -20,7 +20,7 @@ from redis.exceptions import RedisError
 
 from tests.contract import frames
 from tests.contract.bus import Bus, Raw
-from tests.contract.messages import Answer, read_answer, request
+from tests.contract.messages import Response, read_response, request
 from tests.contract.process import Process
 from tests.contract.streams import Stream
 from tests.contract.tokens import ISSUER, Key, Orchestrator
@@ -176,7 +176,7 @@ class Rig:
 
     async def debug(self, query: str = "") -> Any:
         """Return the content of ``/debug/routes``."""
-        return json.loads((await self.process.ops_answer(f"/debug/routes{query}")).body)
+        return json.loads((await self.process.ops_response(f"/debug/routes{query}")).body)
 
     # Clients
 
@@ -188,12 +188,12 @@ class Rig:
 
     async def ask(
         self, data: bytes, *, method: str = "GET", source: str | None = None, seconds: float = 5.0
-    ) -> Answer:
+    ) -> Response:
         """Send exactly *data* on a new connection, and return the response."""
         stream = await self.connect(source)
         stream.send(data)
         try:
-            return await read_answer(stream, method, seconds)
+            return await read_response(stream, method, seconds)
         finally:
             stream.close()
 
@@ -207,27 +207,27 @@ class Rig:
         body: bytes | None = None,
         host: str | None = None,
         source: str | None = None,
-    ) -> Answer:
+    ) -> Response:
         """Send one request to *session*, and return the response."""
         data = request(method, target, host=host or session.host, fields=fields, body=body)
         return await self.ask(data, method=method, source=source)
 
     async def upgrade(
         self, session: Session, target: str = "/", fields: Pairs = (), *, host: str | None = None
-    ) -> tuple[Stream, Answer]:
+    ) -> tuple[Stream, Response]:
         """Ask *session* for a WebSocket; return the connection and the response."""
         stream = await self.connect()
         everything = [*frames.HANDSHAKE, *fields]
         stream.send(request("GET", target, host=host or session.host, fields=everything))
-        return stream, await read_answer(stream)
+        return stream, await read_response(stream)
 
     async def tunnel(
         self, session: Session, cookie: str, target: str = "/", fields: Pairs = ()
     ) -> Stream:
         """Return a WebSocket that *cookie* opened from the session's own page."""
         own = [("Origin", session.origin), ("Cookie", cookie), *fields]
-        stream, answer = await self.upgrade(session, target, own)
-        assert answer.status == 101, answer
+        stream, response = await self.upgrade(session, target, own)
+        assert response.status == 101, response
         return stream
 
     # Opening
@@ -246,7 +246,7 @@ class Rig:
         *,
         source: str | None = None,
         **form: str,
-    ) -> Answer:
+    ) -> Response:
         """Post the form of the open page, and return the response."""
         values = ({} if token is None else {"token": token}) | form
         kind = ("Content-Type", "application/x-www-form-urlencoded")
@@ -257,14 +257,14 @@ class Rig:
 
     async def opened(self, session: Session, key: Key | None = None, **claims: Any) -> str:
         """Return the cookie (name=value) for a token with *claims*."""
-        answer = await self.post_open(session, self.token(session, key, **claims))
-        assert answer.status == 303, (answer.status, answer.body)
-        return self.cookie_of(answer)
+        response = await self.post_open(session, self.token(session, key, **claims))
+        assert response.status == 303, (response.status, response.body)
+        return self.cookie_of(response)
 
-    def cookie_of(self, answer: Answer) -> str:
-        """Return the gateway's cookie in *answer*, as a browser sends it back."""
-        own = [v for v in answer.all("Set-Cookie") if v.startswith(f"{self.cookie_name}=")]
-        assert len(own) == 1, answer.all("Set-Cookie")
+    def cookie_of(self, response: Response) -> str:
+        """Return the gateway's cookie in *response*, as a browser sends it back."""
+        own = [v for v in response.all("Set-Cookie") if v.startswith(f"{self.cookie_name}=")]
+        assert len(own) == 1, response.all("Set-Cookie")
         return own[0].partition(";")[0]
 
     def own(self, session: Session, cookie: str) -> list[tuple[str, str]]:

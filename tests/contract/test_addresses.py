@@ -26,10 +26,10 @@ async def ask(rig: Rig, address: tuple[str, int], data: bytes) -> bytes:
     """Send *data* to *address*, and return the whole response."""
     reader, writer = await asyncio.open_connection(*address)
     writer.write(data)
-    answer = await asyncio.wait_for(reader.read(), 5)
+    response = await asyncio.wait_for(reader.read(), 5)
     writer.close()
     await writer.wait_closed()
-    return answer
+    return response
 
 
 @pytest.mark.parametrize("workers", ["1", "2"])
@@ -96,8 +96,8 @@ async def test_apps_are_reachable_over_ipv6(tmp_path: Path, serve: Serve) -> Non
 
 @pytest.mark.parametrize("host", ["[::1]", "[::1]:4180", "[", "[]:4180", "::1", "[fe80::1%25lo]"])
 async def test_a_request_to_a_bare_ip_address_is_not_found(rig: Rig, host: str) -> None:
-    answer = await rig.ask(request("GET", "/", host=host))
-    assert answer.status in (400, 404), answer
+    response = await rig.ask(request("GET", "/", host=host))
+    assert response.status in (400, 404), response
 
 
 # TLS
@@ -154,4 +154,4 @@ async def test_a_new_certificate_is_used_without_a_restart(
 
 
 async def metrics(rig: Rig) -> str:
-    return (await rig.process.ops_answer("/metrics")).body.decode()
+    return (await rig.process.ops_response("/metrics")).body.decode()

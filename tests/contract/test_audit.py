@@ -219,7 +219,7 @@ async def test_a_flood_of_refusals_writes_a_bounded_number_of_lines(
 
 
 async def metric(rig: Rig, code: str) -> float:
-    text = (await rig.process.ops_answer("/metrics")).body.decode()
+    text = (await rig.process.ops_response("/metrics")).body.decode()
     name = f'fumarole_gateway_refusals_total{{code="{code}"}} '
     return sum(float(line.removeprefix(name)) for line in text.splitlines() if name in line)
 

@@ -68,8 +68,8 @@ async def test_opening_a_session_waits_for_a_route_whose_event_was_lost(
     session = rig.make_session(await serve())
     await rig.bus.change("RouteUpserted", sid=session.sid, route=session.route)
     with timed(rig.process.pid) as took:
-        answer = await rig.post_open(session, rig.token(session))
-    assert answer.status == 303
+        response = await rig.post_open(session, rig.token(session))
+    assert response.status == 303
     assert took.seconds < 1.0
 
 

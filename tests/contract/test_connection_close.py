@@ -18,7 +18,7 @@ from tests.contract.frames import (
     last_frame,
     read_frame,
 )
-from tests.contract.messages import answer, read_answer, request
+from tests.contract.messages import read_response, request, response
 from tests.contract.rig import Rig
 from tests.contract.streams import Stream, StreamEnded
 from tests.contract.tokens import new_jti
@@ -117,7 +117,7 @@ async def test_a_bearers_tunnel_ends_with_its_token(rig: Rig, serve: Serve) -> N
 async def test_a_revocation_ends_a_response_in_progress(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
-        stream.send(answer("200 OK", "Transfer-Encoding: chunked"))
+        stream.send(response("200 OK", "Transfer-Encoding: chunked"))
         while not stream.ended:
             stream.send(b"4\r\ntick\r\n")
             await asyncio.sleep(0.004)
@@ -156,13 +156,13 @@ async def test_a_keep_alive_connection_does_not_outlive_its_grant(rig: Rig, serv
     stream = await rig.connect()
     data = request("GET", "/", host=session.host, fields=own)
     stream.send(data)
-    assert (await read_answer(stream)).status == 200
+    assert (await read_response(stream)).status == 200
     await rig.bus.revoke(sid=session.sid)
     await rig.settled()
     if not stream.ended:
         stream.send(data)
         with suppress(StreamEnded):
-            assert (await read_answer(stream)).status == 401
+            assert (await read_response(stream)).status == 401
     assert len(app.requests) == 1
 
 

@@ -18,10 +18,10 @@ from tests.contract.frames import (
     last_frame,
     read_frame,
 )
-from tests.contract.messages import answer, read_answer, request
+from tests.contract.messages import read_response, request, response
 from tests.contract.rig import Rig
 from tests.contract.streams import Stream
-from tests.contract.upstream import OK, App, answering, echo, listen, websocket
+from tests.contract.upstream import OK, App, echo, listen, responding, websocket
 from tests.timing import timed
 
 # The route
@@ -63,7 +63,7 @@ async def test_another_jobs_program_at_a_withdrawn_address_receives_no_byte(
     assert (await rig.get(old, fields=own)).body == b"ok"
     # The pod dies without a FIN, and another tenant's pod gets its address.
     first.stop_listening()
-    second = await serve(answering(answer("200 OK", body=b"second")), port=first.port)
+    second = await serve(responding(response("200 OK", body=b"second")), port=first.port)
     await rig.bus.remove(old.sid)
     assert (await last_frame(stream)).code == 4410
     await asyncio.gather(*(one.until_ended() for one in first.connections))
@@ -128,7 +128,7 @@ async def test_a_closing_route_keeps_open_tunnels(rig: Rig, serve: Serve) -> Non
 async def test_a_closing_route_keeps_a_response_in_progress(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
-        stream.send(answer("200 OK", "Content-Length: 10") + b"hello")
+        stream.send(response("200 OK", "Content-Length: 10") + b"hello")
         await asyncio.sleep(0.5)
         stream.send(b"world")
 
@@ -147,7 +147,7 @@ async def test_a_changed_target_ends_requests_in_progress(
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
         if head_sent:
-            stream.send(answer("200 OK", "Content-Length: 10") + b"hello")
+            stream.send(response("200 OK", "Content-Length: 10") + b"hello")
         await asyncio.sleep(1.0)
         stream.send(b"world" if head_sent else OK)
 
@@ -164,7 +164,7 @@ async def test_a_changed_target_ends_requests_in_progress(
         await stream.until_ended(0.8)
         assert b"world" not in stream.received
     else:
-        assert (await read_answer(stream, seconds=0.8)).status == 503
+        assert (await read_response(stream, seconds=0.8)).status == 503
     await app.connections[0].until_ended(0.8)
 
 
@@ -210,7 +210,7 @@ async def test_a_bearers_tunnel_ends_with_max_age(rig: Rig, serve: Serve) -> Non
 async def test_a_response_in_progress_ends_with_its_grant(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
-        stream.send(answer("200 OK", "Content-Length: 10") + b"hello")
+        stream.send(response("200 OK", "Content-Length: 10") + b"hello")
         await listen(stream)
 
     session = await rig.session(await serve(script))

@@ -83,8 +83,8 @@ async def test_no_gateway_credential_is_forwarded_in_a_websocket_upgrade(
     app = await serve(websocket())
     session = await rig.session(app)
     fields = await present(rig, session, what)
-    _, answer = await rig.upgrade(session, "/", [("Origin", session.origin), *fields])
-    assert answer.status == 101
+    _, response = await rig.upgrade(session, "/", [("Origin", session.origin), *fields])
+    assert response.status == 101
     assert {"fumarole-token", "cookie", "authorization"}.isdisjoint(app.requests[0].names())
 
 
@@ -175,8 +175,8 @@ async def test_a_token_in_a_subprotocol_is_ignored(rig: Rig, serve: Serve) -> No
     app = await serve(websocket())
     session = await rig.session(app)
     offer = ("Sec-WebSocket-Protocol", f"bearer, {rig.token(session)}")
-    _, answer = await rig.upgrade(session, "/", [("Origin", session.origin), offer])
-    assert answer.status == 401
+    _, response = await rig.upgrade(session, "/", [("Origin", session.origin), offer])
+    assert response.status == 401
     assert app.connections == []
 
 
@@ -269,8 +269,8 @@ async def test_two_gateway_cookies_are_refused(rig: Rig, serve: Serve) -> None:
         [f"a=1; {good}; b=2", "fumarole=x"],
         [f"{good};fumarole=x"],
     ):
-        answer = await rig.get(session, fields=[("Cookie", value) for value in values])
-        assert answer.status == 400, values
+        response = await rig.get(session, fields=[("Cookie", value) for value in values])
+        assert response.status == 400, values
     assert app.connections == []
 
 
@@ -296,8 +296,8 @@ async def test_the_apps_cookies_are_forwarded_byte_for_byte(
     app = await serve()
     session = await rig.session(app)
     grant = await rig.opened(session)
-    answer = await rig.get(session, fields=[("Cookie", sent.replace("{G}", grant))])
-    assert answer.status == 200
+    response = await rig.get(session, fields=[("Cookie", sent.replace("{G}", grant))])
+    assert response.status == 200
     fields = app.requests[0].all("Cookie")
     got = [cookie.strip(" ") for field in fields for cookie in field.split(";")]
     whole = [cookie.strip(" ") for cookie in sent.split(";")]
@@ -327,8 +327,8 @@ async def test_a_cookie_changed_at_any_position_is_refused(rig: Rig, serve: Serv
         spoiled = f"{name}={value[:place]}{other}{value[place + 1 :]}"
         assert (await rig.get(session, fields=[("Cookie", spoiled)])).status == 401, place
     for spoiled in (value[:-1], value + "A", value[1:], "", value * 2, f'"{value}"'):
-        answer = await rig.get(session, fields=[("Cookie", f"{name}={spoiled}")])
-        assert answer.status in (400, 401), spoiled
+        response = await rig.get(session, fields=[("Cookie", f"{name}={spoiled}")])
+        assert response.status in (400, 401), spoiled
     assert app.connections == []
 
 
@@ -356,8 +356,8 @@ async def test_each_request_of_a_connection_is_authorized_separately(
 async def test_a_bearer_may_open_a_websocket_without_origin(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(websocket()))
     fields = [("Authorization", f"Bearer {rig.token(session)}")]
-    stream, answer = await rig.upgrade(session, "/", fields)
-    assert answer.status == 101
+    stream, response = await rig.upgrade(session, "/", fields)
+    assert response.status == 101
     stream.send(frames.encode(frames.TEXT, b"x", mask=frames.MASK))
     assert (await frames.read_frame(stream)).payload == b"x"
 
@@ -367,6 +367,6 @@ async def test_a_request_without_credential_reaches_no_app(rig: Rig, serve: Serv
     session = await rig.session(app)
     for method in ("GET", "HEAD", "POST", "OPTIONS", "PUT", "DELETE", "PROPFIND"):
         assert (await rig.get(session, method=method)).status == 401
-    _, answer = await rig.upgrade(session, "/", [("Origin", session.origin)])
-    assert answer.status == 401
+    _, response = await rig.upgrade(session, "/", [("Origin", session.origin)])
+    assert response.status == 401
     assert app.connections == []

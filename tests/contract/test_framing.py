@@ -8,14 +8,14 @@ import pytest
 
 from tests.contract.conftest import Serve
 from tests.contract.messages import (
-    Answer,
-    answer,
-    read_answer,
+    Response,
+    read_response,
     request,
+    response,
 )
 from tests.contract.rig import Rig
 from tests.contract.streams import Stream
-from tests.contract.upstream import OK, App, answering, raw_answer
+from tests.contract.upstream import OK, App, raw_response, responding
 
 BIG = 8 * 1024 * 1024
 
@@ -45,7 +45,7 @@ async def test_any_split_of_a_request_is_the_same_request(
         stream.send(data[:place])
         await asyncio.sleep(0.01)
         stream.send(data[place:])
-        status = (await read_answer(stream)).status
+        status = (await read_response(stream)).status
         stream.close()
         return status
 
@@ -54,7 +54,7 @@ async def test_any_split_of_a_request_is_the_same_request(
         assert set(await asyncio.gather(*(split(place) for place in group))) == {200}
     stream = await rig.connect()
     await stream.dribble(data)
-    assert (await read_answer(stream)).status == 200
+    assert (await read_response(stream)).status == 200
     assert len(app.requests) == len(places) + 1
     assert {one.body for one in app.requests} == {b"hello world"}
     assert {one.target for one in app.requests} == {"/x"}
@@ -94,11 +94,11 @@ async def test_any_split_of_a_response_is_the_same_response(
 
     session, own = await rig.entered(await serve(script))
 
-    async def get(place: int) -> Answer:
+    async def get(place: int) -> Response:
         stream = await rig.connect()
         stream.send(request("GET", f"/{place}", host=session.host, fields=own))
-        first = await read_answer(stream)
-        last = await read_answer(stream) if first.status == 103 else first
+        first = await read_response(stream)
+        last = await read_response(stream) if first.status == 103 else first
         stream.close()
         return last
 
@@ -117,7 +117,7 @@ async def test_pipelined_requests_are_answered_in_order(rig: Rig, serve: Serve) 
         while True:
             head = await app.request(stream)
             await asyncio.sleep(0.05 if head.target in ("/0", "/3") else 0)
-            stream.send(answer("200 OK", body=head.target.encode() + head.body))
+            stream.send(response("200 OK", body=head.target.encode() + head.body))
 
     app = await serve(script)
     session, own = await rig.entered(app)
@@ -133,7 +133,7 @@ async def test_pipelined_requests_are_answered_in_order(rig: Rig, serve: Serve) 
     )
     stream = await rig.connect()
     stream.send(data)
-    bodies = [(await read_answer(stream)).body for _ in range(8)]
+    bodies = [(await read_response(stream)).body for _ in range(8)]
     assert bodies == [f"/{n}".encode() + (b"body" if n % 2 else b"") for n in range(8)]
     assert [one.target for one in app.requests] == [f"/{n}" for n in range(8)]
 
@@ -141,14 +141,14 @@ async def test_pipelined_requests_are_answered_in_order(rig: Rig, serve: Serve) 
 async def test_pipelined_requests_of_several_sessions_reach_their_own_apps(
     rig: Rig, serve: Serve
 ) -> None:
-    apps = [await serve(answering(answer("200 OK", body=str(n).encode()))) for n in range(3)]
+    apps = [await serve(responding(response("200 OK", body=str(n).encode()))) for n in range(3)]
     entered_all = [await rig.entered(app) for app in apps]
     stream = await rig.connect()
     turns = [0, 1, 2, 1, 0, 2, 2, 0]
     for n in turns:
         session, own = entered_all[n]
         stream.send(request("GET", f"/{n}", host=session.host, fields=own))
-    assert [(await read_answer(stream)).body for _ in turns] == [str(n).encode() for n in turns]
+    assert [(await read_response(stream)).body for _ in turns] == [str(n).encode() for n in turns]
     for n, app in enumerate(apps):
         assert {one.target for one in app.requests} == {f"/{n}"}
 
@@ -159,7 +159,7 @@ async def test_a_keep_alive_connection_serves_many_requests(rig: Rig, serve: Ser
     stream = await rig.connect()
     for n in range(20):
         stream.send(request("GET", f"/{n}", host=session.host, fields=own))
-        assert (await read_answer(stream)).status == 200
+        assert (await read_response(stream)).status == 200
     assert len(app.requests) == 20
     assert len(app.connections) <= 2
 
@@ -170,7 +170,7 @@ async def test_a_keep_alive_connection_serves_many_requests(rig: Rig, serve: Ser
 async def test_chunked_bodies_are_reframed_in_both_directions(rig: Rig, serve: Serve) -> None:
     tail = b"3;ext=1\r\nabc\r\n0\r\nX-Forwarded-User: root\r\nSet-Cookie: fumarole=x\r\n\r\n"
     app = await serve(
-        raw_answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n" + tail)
+        raw_response(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X\r\n\r\n" + tail)
     )
     session, own = await rig.entered(app)
     fields = [*own, ("Transfer-Encoding", "chunked"), ("Trailer", "X-Forwarded-User")]
@@ -185,16 +185,16 @@ async def test_a_response_delimited_by_connection_close_arrives_whole(
     rig: Rig, serve: Serve
 ) -> None:
     raw = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nhello"
-    session, own = await rig.entered(await serve(raw_answer(raw, then_close=True)))
+    session, own = await rig.entered(await serve(raw_response(raw, then_close=True)))
     assert (await rig.get(session, fields=own)).body == b"hello"
 
 
 async def test_an_http_1_0_client_gets_no_chunks(rig: Rig, serve: Serve) -> None:
     raw = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n"
-    session, own = await rig.entered(await serve(raw_answer(raw)))
+    session, own = await rig.entered(await serve(raw_response(raw)))
     stream = await rig.connect()
     stream.send(request("GET", "/", host=session.host, fields=own, version="HTTP/1.0"))
-    one = await read_answer(stream)
+    one = await read_response(stream)
     assert (one.status, one.body) == (200, b"ok")
     assert one.get("Transfer-Encoding") is None
     await stream.until_ended()
@@ -202,7 +202,7 @@ async def test_an_http_1_0_client_gets_no_chunks(rig: Rig, serve: Serve) -> None
 
 async def test_an_http_1_0_client_gets_no_interim_response(rig: Rig, serve: Serve) -> None:
     raw = b"HTTP/1.1 103 Early Hints\r\nLink: </x>\r\n\r\n" + OK
-    session, own = await rig.entered(await serve(raw_answer(raw)))
+    session, own = await rig.entered(await serve(raw_response(raw)))
     data = request("GET", "/", host=session.host, fields=own, version="HTTP/1.0")
     assert (await rig.ask(data)).status == 200
 
@@ -212,7 +212,7 @@ async def test_a_response_of_an_http_1_0_app_is_relayed(rig: Rig, serve: Serve) 
         b"HTTP/1.0 200 OK\r\n\r\nhello",
         b"HTTP/1.0 200 OK\r\nContent-Length: 5\r\n\r\nhello",
     ):
-        session, own = await rig.entered(await serve(raw_answer(raw, then_close=True)))
+        session, own = await rig.entered(await serve(raw_response(raw, then_close=True)))
         one = await rig.get(session, fields=own)
         assert (one.status, one.body, one.minor) == (200, b"hello", 1)
 
@@ -233,11 +233,11 @@ async def test_a_response_of_an_http_1_0_app_is_relayed(rig: Rig, serve: Serve) 
 async def test_responses_without_a_body_keep_the_connection_usable(
     rig: Rig, serve: Serve, method: str, raw: bytes, length: str | None
 ) -> None:
-    session, own = await rig.entered(await serve(raw_answer(raw)))
+    session, own = await rig.entered(await serve(raw_response(raw)))
     stream = await rig.connect()
     for n in range(3):
         stream.send(request(method, f"/{n}", host=session.host, fields=own))
-        one = await read_answer(stream, method)
+        one = await read_response(stream, method)
         assert str(one.status).encode() in raw
         assert one.get("Content-Length") == length
     await stream.silent_for(0.05)

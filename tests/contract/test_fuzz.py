@@ -14,7 +14,7 @@ from contextlib import suppress
 import pytest
 
 from tests.contract.conftest import Serve
-from tests.contract.messages import read_answer, request
+from tests.contract.messages import read_response, request
 from tests.contract.rig import Rig
 from tests.contract.streams import Stream, StreamEnded
 from tests.contract.upstream import App, friendly
@@ -25,7 +25,7 @@ BATCH = 100
 QUIET_SECONDS = 0.5
 """No answer for so long: the gateway waits for more of a request."""
 PIECES = tuple(map(bytes_of, read_lines("damage")))
-ANSWERS = tuple(map(bytes_of, read_lines("good_answers")))
+RESPONSES = tuple(map(bytes_of, read_lines("good_answers")))
 
 
 def seed() -> int:
@@ -74,7 +74,7 @@ def some_request(host: str, own: list[tuple[str, str]], dice: random.Random) -> 
             return one + request("HEAD", "/y", host=host, fields=fields)
 
 
-async def answers_to(rig: Rig, data: bytes) -> None:
+async def responses_to(rig: Rig, data: bytes) -> None:
     """Send *data*, and read responses until none follows; each must be valid HTTP.
 
     A FIN tells the gateway that the browser has left, so the FIN follows only after a time without
@@ -87,7 +87,7 @@ async def answers_to(rig: Rig, data: bytes) -> None:
         while True:
             async with asyncio.timeout(QUIET_SECONDS):
                 await stream.until(lambda: bool(stream.unread), "an answer")
-            await read_answer(stream, await method_of(stream))
+            await read_response(stream, await method_of(stream))
     stream.half_close()
     await stream.until_ended()
 
@@ -112,7 +112,7 @@ async def test_damaged_requests_are_forwarded_whole_or_not_at_all(rig: Rig, serv
     for _ in range(CASES // BATCH):
         cases = [damaged(some_request(session.host, own, dice), dice) for _ in range(BATCH)]
         async with asyncio.timeout(20):
-            await asyncio.gather(*(answers_to(rig, case) for case in cases))
+            await asyncio.gather(*(responses_to(rig, case) for case in cases))
     assert app.requests
     for one in app.requests:
         assert authority(one.get("Host") or "") == authority(session.host)
@@ -129,7 +129,7 @@ async def test_damaged_responses_are_relayed_whole_or_cut(rig: Rig, serve: Serve
 
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
-        stream.send(damaged(dice.choice(ANSWERS), dice))
+        stream.send(damaged(dice.choice(RESPONSES), dice))
         await asyncio.sleep(0.02)
 
     async def ask(session_host: str) -> None:
@@ -138,7 +138,7 @@ async def test_damaged_responses_are_relayed_whole_or_cut(rig: Rig, serve: Serve
         fields = [*own, ("Connection", "close")]
         stream.send(request("GET", "/", host=session_host, fields=fields))
         with suppress(StreamEnded):
-            while (one := await read_answer(stream)).status < 200:
+            while (one := await read_response(stream)).status < 200:
                 pass
             assert b"fumarole" not in one.raw.lower() or one.status == 502
             served += one.status != 502

@@ -11,8 +11,8 @@ from tests.contract.upstream import websocket
 async def test_an_opened_session_reaches_its_app(rig: Rig, serve: Serve) -> None:
     app = await serve()
     session = await rig.session(app)
-    answer = await rig.get(session, "/x?y=1", [("Cookie", await rig.opened(session))])
-    assert (answer.status, answer.body) == (200, b"ok")
+    response = await rig.get(session, "/x?y=1", [("Cookie", await rig.opened(session))])
+    assert (response.status, response.body) == (200, b"ok")
     assert app.requests[0].target == "/x?y=1"
     assert app.requests[0].get("Host") == session.host
 

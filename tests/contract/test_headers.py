@@ -7,9 +7,9 @@ from urllib.parse import unquote
 import pytest
 
 from tests.contract.conftest import Serve
-from tests.contract.messages import Message, answer
+from tests.contract.messages import Message, response
 from tests.contract.rig import Rig, new_sid
-from tests.contract.upstream import raw_answer, websocket
+from tests.contract.upstream import raw_response, websocket
 from tests.corpora import read_lines
 
 OURS = {"x-forwarded-for", "x-forwarded-host", "x-forwarded-proto", "x-forwarded-user"}
@@ -206,7 +206,7 @@ async def test_hop_by_hop_request_fields_are_not_forwarded(rig: Rig, serve: Serv
 
 
 async def test_hop_by_hop_response_fields_are_not_forwarded(rig: Rig, serve: Serve) -> None:
-    raw = answer(
+    raw = response(
         "200 OK",
         "Connection: keep-alive, X-Hop, Set-Cookie",
         "Keep-Alive: timeout=5",
@@ -216,7 +216,7 @@ async def test_hop_by_hop_response_fields_are_not_forwarded(rig: Rig, serve: Ser
         "X-End: 2",
         body=b"ok",
     )
-    session, own = await rig.entered(await serve(raw_answer(raw)))
+    session, own = await rig.entered(await serve(raw_response(raw)))
     one = await rig.get(session, fields=own)
     assert {"x-hop", "keep-alive", "proxy-connection", "upgrade"}.isdisjoint(one.names())
     assert one.get("X-End") == "2"
@@ -272,8 +272,8 @@ async def test_every_other_response_field_is_forwarded_unchanged(rig: Rig, serve
         "X-Frame-Options: DENY",
         "Strict-Transport-Security: max-age=1",
     ]
-    raw = answer("401 Nope, not you", *fields, body=b"x")
-    session, own = await rig.entered(await serve(raw_answer(raw)))
+    raw = response("401 Nope, not you", *fields, body=b"x")
+    session, own = await rig.entered(await serve(raw_response(raw)))
     one = await rig.get(session, fields=own)
     assert (one.status, one.reason, one.body) == (401, "Nope, not you", b"x")
     pairs = [(name, value.strip()) for name, _, value in (line.partition(":") for line in fields)]

@@ -35,8 +35,8 @@ async def test_an_unknown_host_is_not_found(rig: Rig, serve: Serve, spelling: st
     name, _, port = session.host.partition(":")
     host = spelling.format(name=name, port=port, sid=session.sid)
     fields = [("Cookie", await rig.opened(session))]
-    answer = await rig.get(session, fields=fields, host=host)
-    assert answer.status in ((400, 404) if host.endswith(":") else (404,))
+    response = await rig.get(session, fields=fields, host=host)
+    assert response.status in ((400, 404) if host.endswith(":") else (404,))
     assert app.connections == []
 
 
@@ -48,8 +48,8 @@ async def test_the_default_port_may_be_omitted_from_host(
 ) -> None:
     session = await edge.session(await serve())
     fields = [("Cookie", await edge.opened(session))]
-    answer = await edge.get(session, fields=fields, host=session.host + suffix)
-    assert answer.status == status
+    response = await edge.get(session, fields=fields, host=session.host + suffix)
+    assert response.status == status
 
 
 # Public links
@@ -67,10 +67,10 @@ async def test_a_public_link_needs_no_credential(rig: Rig, serve: Serve) -> None
     session = await rig.session(app, links=[name], public=True)
     foreign = ("Origin", "https://evil.example")
     for method in ("GET", "POST", "OPTIONS"):
-        answer = await rig.get(session, "/x", [foreign], method=method, host=host)
-        assert answer.status == 200
-    _, answer = await rig.upgrade(session, "/", [foreign], host=host)
-    assert answer.status == 101
+        response = await rig.get(session, "/x", [foreign], method=method, host=host)
+        assert response.status == 200
+    _, response = await rig.upgrade(session, "/", [foreign], host=host)
+    assert response.status == 101
     for request in app.requests:
         assert "x-forwarded-user" not in request.names()
         assert request.get("Host") == host
@@ -114,8 +114,8 @@ async def test_a_link_of_a_session_that_is_not_public_serves_nothing(
     session = await rig.session(app, links=[name], public=False)
     cookie = await rig.opened(session)
     for fields in ([], [("Cookie", cookie)], [("Fumarole-Token", rig.token(session))]):
-        answer = await rig.get(session, fields=fields, host=host)
-        assert answer.status in (401, 403, 404)
+        response = await rig.get(session, fields=fields, host=host)
+        assert response.status in (401, 403, 404)
     assert app.connections == []
 
 
@@ -125,8 +125,8 @@ async def test_gateway_pages_are_not_found_on_public_links(rig: Rig, serve: Serv
     session = await rig.session(app, links=[name], public=True)
     for target in ("/.fumarole/", "/.fumarole/open", "/.fumarole/connect", "/.fumarole/state"):
         assert (await rig.get(session, target, host=host)).status == 404
-    answer = await rig.get(session, "/.fumarole/open", method="POST", body=b"", host=host)
-    assert answer.status == 404
+    response = await rig.get(session, "/.fumarole/open", method="POST", body=b"", host=host)
+    assert response.status == 404
     assert app.connections == []
 
 
@@ -136,8 +136,8 @@ async def test_a_public_link_follows_its_route(rig: Rig, serve: Serve, state: st
     name, host = link_of(rig)
     how: dict[str, Any] = {"expires_at": 1} if state == "expired" else {"state": state}
     session = await rig.session(app, links=[name], public=True, **how)
-    answer = await rig.get(session, host=host)
-    assert answer.status == (503 if state == "starting" else 410)
+    response = await rig.get(session, host=host)
+    assert response.status == (503 if state == "starting" else 410)
     assert app.connections == []
 
 

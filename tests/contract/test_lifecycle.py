@@ -21,7 +21,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from tests.contract.conftest import Serve
 from tests.contract.frames import HANDSHAKE, MASK, PING, alive, encode, last_frame
-from tests.contract.messages import answer, request
+from tests.contract.messages import request, response
 from tests.contract.rig import running_rig
 from tests.contract.streams import Stream
 from tests.contract.tokens import Ed25519Key, compact
@@ -42,8 +42,8 @@ async def test_a_gateway_without_redis_waits_for_it(tmp_path: Path, serve: Serve
         rig.server.kill()
         await rig.process.start(ready=False)
         session = rig.make_session(await serve())
-        assert (await rig.process.ops_answer("/readyz")).status == 503
-        assert (await rig.process.ops_answer("/healthz")).status == 200
+        assert (await rig.process.ops_response("/readyz")).status == 503
+        assert (await rig.process.ops_response("/healthz")).status == 200
         assert (await rig.post_open(session, rig.token(session))).status in (404, 503)
         rig.bus.routes[session.sid] = json.dumps(session.route)
         rig.server.start()
@@ -58,7 +58,7 @@ async def test_an_empty_redis_is_not_enough_to_be_ready(tmp_path: Path) -> None:
         await rig.bus.redis.flushall()
         await rig.process.start(ready=False)
         await asyncio.sleep(0.5)
-        assert (await rig.process.ops_answer("/readyz")).status == 503
+        assert (await rig.process.ops_response("/readyz")).status == 503
         await rig.bus.rebuild()
         await rig.process.until_ready()
 
@@ -144,7 +144,7 @@ async def test_on_sigterm_the_gateway_finishes_requests_in_progress(
 ) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
-        stream.send(answer("200 OK", "Content-Length: 10") + b"hello")
+        stream.send(response("200 OK", "Content-Length: 10") + b"hello")
         await asyncio.sleep(0.8)
         stream.send(b"world")
 
@@ -179,7 +179,7 @@ async def test_on_sigterm_readiness_fails_first_and_a_second_signal_exits(
         await rig.tunnel(session, await rig.opened(session))
         rig.process.signal(signal.SIGTERM)
         async with asyncio.timeout(BUSY_SECONDS):
-            while (await rig.process.ops_answer("/readyz")).status != 503:
+            while (await rig.process.ops_response("/readyz")).status != 503:
                 await asyncio.sleep(0.02)
         # Load balancers have not noticed the drain yet, so requests are served as before.
         assert (await rig.get(session)).status == 401

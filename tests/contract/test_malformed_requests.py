@@ -10,10 +10,10 @@ import pytest
 
 from tests.contract import frames
 from tests.contract.conftest import Serve
-from tests.contract.messages import read_answer, request
+from tests.contract.messages import read_response, request
 from tests.contract.rig import Rig, Session
 from tests.contract.streams import Stream
-from tests.contract.upstream import App, answering, raw_answer, websocket
+from tests.contract.upstream import App, raw_response, responding, websocket
 from tests.corpora import bytes_of, read_corpus
 
 STATUS_LINES = re.compile(rb"^HTTP/1\.[01] ([0-9]{3}) ", re.MULTILINE)
@@ -117,8 +117,8 @@ async def test_chunk_extensions_and_trailers_are_bounded(
     app = await serve()
     session = await rig.session(app)
     cookie = await rig.opened(session)
-    answer = await rig.ask(chunked(session, cookie, body))
-    assert answer.status == status
+    response = await rig.ask(chunked(session, cookie, body))
+    assert response.status == status
     assert [one.body for one in app.requests] == ([b"hello"] if status == 200 else [])
 
 
@@ -161,10 +161,10 @@ async def test_an_oversize_cookie_page_expires_no_cookie_without_a_click(rig: Ri
     session = await rig.session()
     cookies = "; ".join(f"app{n}={'x' * 3000}" for n in range(110))
     fields = [("Accept", "text/html"), ("Cookie", cookies)]
-    answer = await rig.get(session, fields=fields)
-    assert answer.status == 431
-    assert (answer.get("Content-Type") or "").startswith("text/html")
-    assert answer.all("Set-Cookie") == []
+    response = await rig.get(session, fields=fields)
+    assert response.status == 431
+    assert (response.get("Content-Type") or "").startswith("text/html")
+    assert response.all("Set-Cookie") == []
 
 
 # Methods
@@ -241,7 +241,7 @@ async def test_a_malformed_response_is_502(rig: Rig, serve: Serve) -> None:
 
 @pytest.mark.parametrize("said", [b"hello", b"HTTP/1.1 200 OK\r\nA: b\r\n"])
 async def test_a_response_head_that_never_ends_is_502(rig: Rig, serve: Serve, said: bytes) -> None:
-    app = await serve(raw_answer(said, then_close=True))
+    app = await serve(raw_response(said, then_close=True))
     assert await ask_twice(rig, *await rig.entered(app)) == [502, 502]
     assert asked_once(app.connections)
 
@@ -265,16 +265,16 @@ async def test_a_response_head_that_never_ends_is_502(rig: Rig, serve: Serve, sa
 async def test_bytes_beyond_a_response_are_not_delivered(
     rig: Rig, serve: Serve, method: str, raw: bytes
 ) -> None:
-    app = await serve(raw_answer(raw))
+    app = await serve(raw_response(raw))
     session = await rig.session(app)
     cookie = ("Cookie", await rig.opened(session))
     stream = await rig.connect()
     for number in (1, 2):
         stream.send(request(method, f"/{number}", host=session.host, fields=[cookie]))
-        answer = await read_answer(stream, method)
-        assert b"EVIL" not in answer.raw
-        assert b"evil" not in answer.body
-        if answer.get("Connection") == "close":
+        response = await read_response(stream, method)
+        assert b"EVIL" not in response.raw
+        assert b"evil" not in response.body
+        if response.get("Connection") == "close":
             stream = await rig.connect()
     assert b"EVIL" not in stream.received
     assert all(bytes(one.received).count(b" HTTP/1.1\r\n") == 1 for one in app.connections)
@@ -283,7 +283,7 @@ async def test_bytes_beyond_a_response_are_not_delivered(
 async def test_response_heads_are_limited_in_size(rig: Rig, serve: Serve) -> None:
     for big in ("A: " + "x" * 70000, "\r\n".join(f"A{n}: {'x' * 1000}" for n in range(80))):
         raw = f"HTTP/1.1 200 OK\r\n{big}\r\nContent-Length: 2\r\n\r\nok".encode()
-        app = await serve(answering(raw))
+        app = await serve(responding(raw))
         assert await ask_twice(rig, *await rig.entered(app)) == [502, 502]
 
 
@@ -305,7 +305,7 @@ CHUNKED_HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
 async def test_a_truncated_response_does_not_appear_complete(
     rig: Rig, serve: Serve, raw: bytes
 ) -> None:
-    session = await rig.session(await serve(raw_answer(raw, then_close=True)))
+    session = await rig.session(await serve(raw_response(raw, then_close=True)))
     cookie = ("Cookie", await rig.opened(session))
     stream = await rig.connect()
     fields = [cookie, ("Connection", "close")]
@@ -322,7 +322,7 @@ async def test_a_truncated_response_does_not_appear_complete(
 
 
 async def test_an_app_that_closes_without_a_response_is_502(rig: Rig, serve: Serve) -> None:
-    app = await serve(raw_answer(b"", then_close=True))
+    app = await serve(raw_response(b"", then_close=True))
     assert (await ask_twice(rig, *await rig.entered(app)))[0] == 502
 
 
@@ -341,8 +341,8 @@ async def test_an_unknown_upgrade_protocol_is_dropped(rig: Rig, serve: Serve) ->
 async def test_an_upgrade_with_content_length_0_is_allowed(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(websocket()))
     own = rig.own(session, await rig.opened(session))
-    _, answer = await rig.upgrade(session, "/", [*own, ("Content-Length", "0")])
-    assert answer.status == 101
+    _, response = await rig.upgrade(session, "/", [*own, ("Content-Length", "0")])
+    assert response.status == 101
 
 
 async def test_the_response_to_a_refused_upload_arrives(rig: Rig, serve: Serve) -> None:
@@ -356,7 +356,7 @@ async def test_the_response_to_a_refused_upload_arrives(rig: Rig, serve: Serve) 
             break
         stream.send(b"x" * 100_000)
         await stream.drain()
-    answer = await read_answer(stream)
-    assert answer.status == 401
+    response = await read_response(stream)
+    assert response.status == 401
     await stream.until_ended()
     assert app.connections == []

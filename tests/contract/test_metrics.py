@@ -50,7 +50,7 @@ INFOS = ("fumarole_gateway_table_info", "python_")
 
 
 async def samples_of(rig: Rig) -> list[Sample]:
-    text = (await rig.process.ops_answer("/metrics")).body.decode()
+    text = (await rig.process.ops_response("/metrics")).body.decode()
     return [one for family in text_string_to_metric_families(text) for one in family.samples]
 
 
@@ -107,14 +107,14 @@ async def test_requests_bytes_and_first_bytes_are_counted(rig: Rig, serve: Serve
     up = await value(rig, "fumarole_gateway_bytes_total", kind="http", direction="up")
     down = await value(rig, "fumarole_gateway_bytes_total", kind="http", direction="down")
     own = rig.own(session, cookie)
-    answer = await rig.get(session, fields=own, method="POST", body=b"x" * 5000)
-    assert answer.status == 200
+    response = await rig.get(session, fields=own, method="POST", body=b"x" * 5000)
+    assert response.status == 200
     after = [await value(rig, key[0], **dict(_pairs(key[1:]))) for key in names]
     assert [b - a for a, b in zip(before, after, strict=True)] == list(names.values())
     now_up = await value(rig, "fumarole_gateway_bytes_total", kind="http", direction="up")
     now_down = await value(rig, "fumarole_gateway_bytes_total", kind="http", direction="down")
     assert 5000 < now_up - up < 6000
-    assert len(answer.body) < now_down - down < len(answer.body) + 1000
+    assert len(response.body) < now_down - down < len(response.body) + 1000
 
 
 def _pairs(flat: tuple[str, ...]) -> Iterator[tuple[str, str]]:
@@ -187,7 +187,7 @@ async def test_the_docs_list_every_metric_and_no_other(tmp_path: Path) -> None:
     )
     told = {s.name for one in asked_for for metric in one.collect() for s in metric.samples}
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
-        text = (await rig.process.ops_answer("/metrics")).body.decode()
+        text = (await rig.process.ops_response("/metrics")).body.decode()
     for family in text_string_to_metric_families(text):
         if family.name.startswith("fumarole_"):
             suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")

@@ -13,10 +13,10 @@ import pytest
 
 from tests.contract import frames
 from tests.contract.conftest import Serve
-from tests.contract.messages import answer, read_answer, request
+from tests.contract.messages import read_response, request, response
 from tests.contract.rig import Rig, Session
 from tests.contract.streams import Stream, StreamEnded
-from tests.contract.upstream import App, echo, upgrade_answer, websocket
+from tests.contract.upstream import App, echo, upgrade_response, websocket
 
 CLIENTS = 30
 SECONDS = 3.0
@@ -42,7 +42,7 @@ async def back_to(rig: Rig, before: int, seconds: float = 6.0) -> None:
 
 
 async def moody(app: App, stream: Stream) -> None:
-    """Answer in every way that an app may, valid and invalid."""
+    """Respond in every way that an app may, valid and invalid."""
     dice = random.Random(len(app.connections))
     while True:
         one = await app.request(stream)
@@ -53,14 +53,16 @@ async def moody(app: App, stream: Stream) -> None:
             case 0:
                 return stream.reset()
             case 1:
-                stream.send(answer("200 OK", "Content-Length: 50") + b"half")
+                stream.send(response("200 OK", "Content-Length: 50") + b"half")
                 return None
             case 2 | 3 if key is not None:
-                stream.send(upgrade_answer(key) + frames.encode(frames.BINARY, bytes(5000))[:4000])
+                stream.send(
+                    upgrade_response(key) + frames.encode(frames.BINARY, bytes(5000))[:4000]
+                )
                 await asyncio.sleep(0.05)
                 return None
             case _:
-                stream.send(answer("200 OK", body=b"" if one.method == "HEAD" else b"ok"))
+                stream.send(response("200 OK", body=b"" if one.method == "HEAD" else b"ok"))
 
 
 class Client:
@@ -92,7 +94,7 @@ class Client:
         if dice.random() < 0.2:
             return stream.half_close()
         if dice.random() < 0.6:
-            one = await read_answer(stream, method, 2.0)
+            one = await read_response(stream, method, 2.0)
             if one.status == 101:
                 stream.send(os.urandom(dice.choice((1, 50, 5000))))
                 await asyncio.sleep(dice.choice((0, 0.02)))

@@ -43,22 +43,22 @@ async def test_only_allowed_targets_are_dialled(
     rig = narrow_rig
     app = await serve(None, "0.0.0.0")
     session, own = await rig.entered(app, target={"host": host})
-    answer = await rig.get(session, fields=own)
+    response = await rig.get(session, fields=own)
     if expected == "in":
-        assert answer.status == 200
+        assert response.status == 200
         return
-    assert answer.status == 503 or (answer.status == 502 and "invalid" in host)
-    _, answer = await rig.upgrade(session, "/", own)
-    assert answer.status in (502, 503)
+    assert response.status == 503 or (response.status == 502 and "invalid" in host)
+    _, response = await rig.upgrade(session, "/", own)
+    assert response.status in (502, 503)
     assert app.connections == []
 
 
 async def test_an_ipv6_target_out_of_bounds_is_not_dialled(narrow_rig: Rig, serve: Serve) -> None:
     app = await serve(None, "::1")
     session, own = await narrow_rig.entered(app)
-    answer = await narrow_rig.get(session, fields=own)
-    assert answer.status == 503
-    assert answer.get("Retry-After") is not None
+    response = await narrow_rig.get(session, fields=own)
+    assert response.status == 503
+    assert response.get("Retry-After") is not None
     assert app.connections == []
 
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from tests.contract.conftest import PORTAL
-from tests.contract.messages import Answer
+from tests.contract.messages import Response
 from tests.contract.rig import Rig, Session
 from tests.contract.tokens import ISSUER
 from tests.corpora import read_corpus, unescape
@@ -20,9 +20,9 @@ from tests.corpora import read_corpus, unescape
 JSON = ("Content-Type", "application/json")
 
 
-def attributes(answer: Answer, name: str) -> dict[str, str]:
+def attributes(response: Response, name: str) -> dict[str, str]:
     """Return the attributes of the cookie *name*, with lower-case names."""
-    (cookie,) = [v for v in answer.all("Set-Cookie") if v.startswith(f"{name}=")]
+    (cookie,) = [v for v in response.all("Set-Cookie") if v.startswith(f"{name}=")]
     parts = [part.strip().partition("=") for part in cookie.split(";")[1:]]
     assert len({name.lower() for name, _, _ in parts}) == len(parts), cookie
     return {name.lower(): value for name, _, value in parts}
@@ -33,11 +33,11 @@ def attributes(answer: Answer, name: str) -> dict[str, str]:
 
 async def test_opening_redirects_to_next_and_sets_a_cookie(rig: Rig) -> None:
     session = await rig.session()
-    answer = await rig.post_open(session, rig.token(session), next="/lab?x=1")
-    assert answer.status == 303
-    assert answer.get("Location") == "/lab?x=1"
-    assert answer.get("Referrer-Policy") == "no-referrer"
-    cookie = attributes(answer, "fumarole")
+    response = await rig.post_open(session, rig.token(session), next="/lab?x=1")
+    assert response.status == 303
+    assert response.get("Location") == "/lab?x=1"
+    assert response.get("Referrer-Policy") == "no-referrer"
+    cookie = attributes(response, "fumarole")
     assert "httponly" in cookie
     assert cookie["samesite"].lower() == "lax"
     assert cookie["path"] == "/"
@@ -47,9 +47,9 @@ async def test_opening_redirects_to_next_and_sets_a_cookie(rig: Rig) -> None:
 
 async def test_opening_over_https_sets_a_host_prefixed_cookie(edge: Rig) -> None:
     session = await edge.session()
-    answer = await edge.post_open(session, edge.token(session), next="/")
-    assert answer.status == 303
-    cookie = attributes(answer, "__Host-fumarole")
+    response = await edge.post_open(session, edge.token(session), next="/")
+    assert response.status == 303
+    cookie = attributes(response, "__Host-fumarole")
     assert {"secure", "httponly"} <= cookie.keys()
     assert "domain" not in cookie
     assert "partitioned" not in cookie
@@ -59,8 +59,8 @@ async def test_opening_over_https_sets_a_host_prefixed_cookie(edge: Rig) -> None
 async def test_opening_in_a_frame_sets_a_partitioned_cookie(edge: Rig) -> None:
     session = await edge.session()
     fields = [("Origin", session.origin), ("Sec-Fetch-Dest", "iframe")]
-    answer = await edge.post_open(session, edge.token(session), fields)
-    cookie = attributes(answer, "__Host-fumarole")
+    response = await edge.post_open(session, edge.token(session), fields)
+    cookie = attributes(response, "__Host-fumarole")
     assert {"secure", "httponly", "partitioned"} <= cookie.keys()
     assert cookie["samesite"].lower() == "none"
 
@@ -68,9 +68,9 @@ async def test_opening_in_a_frame_sets_a_partitioned_cookie(edge: Rig) -> None:
 async def test_without_embed_origins_a_frame_gets_no_partitioned_cookie(rig: Rig) -> None:
     session = await rig.session()
     fields = [("Origin", session.origin), ("Sec-Fetch-Dest", "iframe")]
-    answer = await rig.post_open(session, rig.token(session), fields)
-    assert answer.status == 303
-    cookie = attributes(answer, "fumarole")
+    response = await rig.post_open(session, rig.token(session), fields)
+    assert response.status == 303
+    cookie = attributes(response, "fumarole")
     assert cookie["samesite"].lower() == "lax"
     assert "partitioned" not in cookie
 
@@ -78,8 +78,8 @@ async def test_without_embed_origins_a_frame_gets_no_partitioned_cookie(rig: Rig
 async def test_opening_accepts_json(rig: Rig) -> None:
     session = await rig.session()
     body = json.dumps({"token": rig.token(session), "next": "/lab"}).encode()
-    answer = await rig.get(session, "/.fumarole/open", [JSON], method="POST", body=body)
-    assert (answer.status, answer.get("Location")) == (303, "/lab")
+    response = await rig.get(session, "/.fumarole/open", [JSON], method="POST", body=body)
+    assert (response.status, response.get("Location")) == (303, "/lab")
 
 
 @pytest.mark.parametrize("key", ["ed25519", "p256", "rsa"])
@@ -96,8 +96,8 @@ async def test_each_kind_and_mode_opens_except_a_web_session_for_viewing(
 ) -> None:
     scheme = {"web": "http", "vnc": "tcp", "terminal": "ws"}[kind]
     session = await rig.session(kind=kind, target={"scheme": scheme})
-    answer = await rig.post_open(session, rig.token(session, mode=mode))
-    assert answer.status == (403 if (kind, mode) == ("web", "view") else 303)
+    response = await rig.post_open(session, rig.token(session, mode=mode))
+    assert response.status == (403 if (kind, mode) == ("web", "view") else 303)
 
 
 @pytest.mark.parametrize(
@@ -134,19 +134,19 @@ async def test_the_longest_life_of_a_token_is_3600_seconds(rig: Rig) -> None:
 
 async def test_the_cookie_lives_as_long_as_the_grant(rig: Rig) -> None:
     session = await rig.session()
-    answer = await rig.post_open(session, rig.token(session, max_age=600))
-    assert 590 <= int(attributes(answer, "fumarole")["max-age"]) <= 600
+    response = await rig.post_open(session, rig.token(session, max_age=600))
+    assert 590 <= int(attributes(response, "fumarole")["max-age"]) <= 600
     await rig.change(session, expires_at=time.time() + 100)
-    answer = await rig.post_open(session, rig.token(session, max_age=600))
-    assert 90 <= int(attributes(answer, "fumarole")["max-age"]) <= 100
+    response = await rig.post_open(session, rig.token(session, max_age=600))
+    assert 90 <= int(attributes(response, "fumarole")["max-age"]) <= 100
 
 
 async def test_a_token_issued_in_the_future_does_not_extend_the_grant(rig: Rig) -> None:
     session = await rig.session()
     now = int(time.time())
-    answer = await rig.post_open(session, rig.token(session, iat=now + 8, max_age=600))
-    assert answer.status == 303
-    assert int(attributes(answer, "fumarole")["max-age"]) <= 601
+    response = await rig.post_open(session, rig.token(session, iat=now + 8, max_age=600))
+    assert response.status == 303
+    assert int(attributes(response, "fumarole")["max-age"]) <= 601
 
 
 # The field ``next``
@@ -155,10 +155,10 @@ async def test_a_token_issued_in_the_future_does_not_extend_the_grant(rig: Rig) 
 async def test_next_never_leaves_this_origin(rig: Rig) -> None:
     session = await rig.session()
     for raw, expected in read_corpus("next", 2, "\t"):
-        answer = await rig.post_open(session, rig.token(session), next=unescape(raw))
-        assert (answer.status, answer.get("Location")) == (303, expected), raw
+        response = await rig.post_open(session, rig.token(session), next=unescape(raw))
+        assert (response.status, response.get("Location")) == (303, expected), raw
         assert re.fullmatch(r"/([!-.0-\[\]-~][!-\[\]-~]*)?", expected), raw
-        assert {"x=1"}.isdisjoint(answer.all("Set-Cookie"))
+        assert {"x=1"}.isdisjoint(response.all("Set-Cookie"))
 
 
 async def test_without_next_the_redirect_leads_to_the_root(rig: Rig) -> None:
@@ -204,13 +204,13 @@ async def test_tokens_may_be_posted_from_the_own_and_from_open_origins(
     session, sibling = await used.session(), await used.session()
     taken, token = set(), used.token(session)
     for name, origin in origins_of(used, session, sibling).items():
-        answer = await used.post_open(session, token, [("Origin", origin)])
-        if answer.status == 303:
+        response = await used.post_open(session, token, [("Origin", origin)])
+        if response.status == 303:
             taken.add(name)
             token = used.token(session)
         else:
             # The same token stays valid: a refused attempt does not spend it.
-            assert answer.status in ((400, 403) if name in MALFORMED else (403,)), name
+            assert response.status in ((400, 403) if name in MALFORMED else (403,)), name
     assert taken == ACCEPTED[where]
 
 
@@ -235,8 +235,8 @@ async def test_a_body_over_16_kib_is_refused(rig: Rig, field: str) -> None:
     form = {"token": rig.token(session), "next": "/"} | {field: "/" + "x" * 16384}
     fields = [("Content-Type", "application/x-www-form-urlencoded")]
     body = urlencode(form).encode()
-    answer = await rig.get(session, "/.fumarole/open", fields, method="POST", body=body)
-    assert answer.status == 413
+    response = await rig.get(session, "/.fumarole/open", fields, method="POST", body=body)
+    assert response.status == 413
 
 
 async def test_a_chunked_body_over_16_kib_is_refused(rig: Rig) -> None:
@@ -244,8 +244,8 @@ async def test_a_chunked_body_over_16_kib_is_refused(rig: Rig) -> None:
     head = f"POST /.fumarole/open HTTP/1.1\r\nHost: {session.host}\r\n"
     kind = "Content-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\n\r\n"
     body = f"5000\r\n{'x' * 0x5000}\r\n0\r\n\r\n"
-    answer = await rig.ask((head + kind + body).encode())
-    assert answer.status == 413
+    response = await rig.ask((head + kind + body).encode())
+    assert response.status == 413
 
 
 async def test_a_compressed_body_is_refused_undecoded(rig: Rig) -> None:
@@ -254,8 +254,8 @@ async def test_a_compressed_body_is_refused_undecoded(rig: Rig) -> None:
     kind = "Content-Type: application/x-www-form-urlencoded\r\n"
     body = gzip.compress(urlencode({"token": rig.token(session)}).encode())
     length = f"Content-Length: {len(body)}\r\n\r\n"
-    answer = await rig.ask((head + kind + length).encode() + body)
-    assert answer.status == 400
+    response = await rig.ask((head + kind + length).encode() + body)
+    assert response.status == 400
 
 
 async def test_a_chunked_form_opens(rig: Rig) -> None:
@@ -264,8 +264,8 @@ async def test_a_chunked_form_opens(rig: Rig) -> None:
     kind = "Content-Type: application/x-www-form-urlencoded\r\nTransfer-Encoding: chunked\r\n\r\n"
     form = f"token={rig.token(session)}&next=/lab"
     body = f"5\r\n{form[:5]}\r\n{len(form) - 5:x}\r\n{form[5:]}\r\n0\r\n\r\n"
-    answer = await rig.ask((head + kind + body).encode())
-    assert (answer.status, answer.get("Location")) == (303, "/lab")
+    response = await rig.ask((head + kind + body).encode())
+    assert (response.status, response.get("Location")) == (303, "/lab")
 
 
 @pytest.mark.parametrize(
@@ -287,5 +287,5 @@ async def test_a_chunked_form_opens(rig: Rig) -> None:
 async def test_a_body_without_a_token_is_refused(rig: Rig, kind: str, body: bytes) -> None:
     session = await rig.session()
     fields = [("Content-Type", kind)]
-    answer = await rig.get(session, "/.fumarole/open", fields, method="POST", body=body)
-    assert answer.status in (400, 401)
+    response = await rig.get(session, "/.fumarole/open", fields, method="POST", body=body)
+    assert response.status in (400, 401)

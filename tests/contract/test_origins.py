@@ -7,7 +7,7 @@ import itertools
 import pytest
 
 from tests.contract.conftest import PORTAL, Serve
-from tests.contract.messages import read_answer, request
+from tests.contract.messages import read_response, request
 from tests.contract.rig import Rig, Session
 from tests.contract.upstream import websocket
 
@@ -77,12 +77,12 @@ async def test_every_origin_and_fetch_site_combination_matches_the_contract(
         method = asked["method"] or "GET"
         fields = [cookie, *fields_of(session, asked)]
         stream.send(request(method, "/", host=session.host, fields=fields))
-        answer = await read_answer(stream, method)
+        response = await read_response(stream, method)
         expected = 200 if may_pass(asked, embedded=used is edge) else 403
         passed += expected == 200
-        if answer.status != expected:
-            wrong.append((asked, answer.status))
-        if answer.get("Connection") == "close" or stream.ended:
+        if response.status != expected:
+            wrong.append((asked, response.status))
+        if response.get("Connection") == "close" or stream.ended:
             stream.close()
             stream = await used.connect()
     assert not wrong, f"{len(wrong)} wrong, such as {wrong[:5]}"
@@ -122,10 +122,10 @@ async def test_a_foreign_origin_is_refused_for_reads_writes_and_upgrades(
     for origin in foreign_origins(used, session, sibling):
         fields = [("Origin", origin), cookie]
         for method in ("GET", "HEAD", "POST", "OPTIONS"):
-            answer = await used.get(session, fields=fields, method=method)
-            assert answer.status in (400, 403), (method, origin)
-        _, answer = await used.upgrade(session, "/", fields)
-        assert answer.status in (400, 403), origin
+            response = await used.get(session, fields=fields, method=method)
+            assert response.status in (400, 403), (method, origin)
+        _, response = await used.upgrade(session, "/", fields)
+        assert response.status in (400, 403), origin
     assert app.connections == []
 
 
@@ -157,8 +157,8 @@ async def test_an_upgrade_with_a_cookie_needs_the_exact_origin(
     app = await serve(websocket())
     session = await rig.session(app)
     cookie = ("Cookie", await rig.opened(session))
-    _, answer = await rig.upgrade(session, "/", [cookie, *fields])
-    assert answer.status == 403
+    _, response = await rig.upgrade(session, "/", [cookie, *fields])
+    assert response.status == 403
     assert app.connections == []
 
 
@@ -173,10 +173,10 @@ async def test_vnc_and_terminal_upgrades_need_the_exact_origin(
     cookie = ("Cookie", await rig.opened(session))
     offer = ("Sec-WebSocket-Protocol", protocol)
     for extra in ([], [("Origin", "null")], [("Origin", "https://evil.example")]):
-        _, answer = await rig.upgrade(session, "/.fumarole/connect", [cookie, offer, *extra])
-        assert answer.status == 403
-    _, answer = await rig.upgrade(session, "/.fumarole/connect", [offer])
-    assert answer.status == 401
+        _, response = await rig.upgrade(session, "/.fumarole/connect", [cookie, offer, *extra])
+        assert response.status == 403
+    _, response = await rig.upgrade(session, "/.fumarole/connect", [offer])
+    assert response.status == 401
     assert app.connections == []
 
 
@@ -188,9 +188,9 @@ async def test_preflights_get_401(rig: Rig, serve: Serve) -> None:
         ("Access-Control-Request-Method", "PUT"),
         ("Access-Control-Request-Headers", "authorization"),
     ]
-    answer = await rig.get(session, fields=fields, method="OPTIONS")
-    assert answer.status == 401
-    assert not any(name.startswith("access-control-") for name in answer.names())
+    response = await rig.get(session, fields=fields, method="OPTIONS")
+    assert response.status == 401
+    assert not any(name.startswith("access-control-") for name in response.names())
     assert app.connections == []
 
 

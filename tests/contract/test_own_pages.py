@@ -12,15 +12,15 @@ from tests.contract.rig import Rig
 
 async def test_the_open_page_is_static_with_a_strict_policy(rig: Rig) -> None:
     session = await rig.session()
-    answer = await rig.get(session, "/.fumarole/open", [("Accept", "text/html")])
-    assert answer.status == 200
-    assert (answer.get("Content-Type") or "").startswith("text/html")
-    assert answer.get("Referrer-Policy") == "same-origin"
-    assert answer.get("Set-Cookie") is None
-    policy = answer.get("Content-Security-Policy") or ""
+    response = await rig.get(session, "/.fumarole/open", [("Accept", "text/html")])
+    assert response.status == 200
+    assert (response.get("Content-Type") or "").startswith("text/html")
+    assert response.get("Referrer-Policy") == "same-origin"
+    assert response.get("Set-Cookie") is None
+    policy = response.get("Content-Security-Policy") or ""
     assert "script-src 'self'" in policy
     assert "unsafe-inline" not in policy.partition("style-src")[0]
-    page = answer.body.decode()
+    page = response.body.decode()
     scripts = re.findall(r"<script[^>]*>", page)
     assert scripts
     assert all("src=" in tag for tag in scripts)
@@ -35,9 +35,9 @@ async def test_the_assets_of_the_open_page_are_served(rig: Rig) -> None:
     links = re.findall(r"""<(?:script|link)[^>]*(?:src|href)=["']?(/[^"'> ]+)""", page)
     assert links
     for link in links:
-        answer = await rig.get(session, link)
-        assert answer.status == 200
-        assert answer.body
+        response = await rig.get(session, link)
+        assert response.status == 200
+        assert response.body
 
 
 async def test_no_request_under_the_reserved_path_reaches_the_app(rig: Rig, serve: Serve) -> None:
@@ -68,9 +68,9 @@ async def test_only_built_assets_are_served_as_files(rig: Rig, serve: Serve, pat
     assert folders
     for folder in folders | {"/.fumarole"}:
         for fields in ([], own):
-            answer = await rig.get(session, f"{folder}/{path}", fields)
-            assert answer.status in (400, 401, 403, 404), (folder, answer.status)
-            assert b"root:" not in answer.body
+            response = await rig.get(session, f"{folder}/{path}", fields)
+            assert response.status in (400, 401, 403, 404), (folder, response.status)
+            assert b"root:" not in response.body
     assert app.connections == []
 
 

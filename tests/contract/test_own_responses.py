@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 
 from tests.contract.conftest import Serve
-from tests.contract.messages import Answer, request
+from tests.contract.messages import Response, request
 from tests.contract.rig import Rig, Session
 from tests.contract.tokens import ISSUER
-from tests.contract.upstream import App, raw_answer
+from tests.contract.upstream import App, raw_response
 
 Fields = list[tuple[str, str]]
 Case = Callable[[Rig, App], Awaitable[tuple[Session, str, Fields]]]
@@ -95,7 +95,7 @@ async def unreachable(rig: Rig, app: App) -> tuple[Session, str, Fields]:
 
 
 async def nonsense(rig: Rig, app: App) -> tuple[Session, str, Fields]:
-    app.script = raw_answer(b"nonsense\r\n\r\n")
+    app.script = raw_response(b"nonsense\r\n\r\n")
     session, fields = await ready(rig, app)
     return session, "GET", fields
 
@@ -138,7 +138,7 @@ FOR_BROWSERS = ("text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8
 FOR_OTHERS = (None, "*/*", "application/json", "text/plain", "text/event-stream", "image/png")
 
 
-def assert_harmless(page: Answer) -> None:
+def assert_harmless(page: Response) -> None:
     """Assert that a page loads nothing foreign, is not cached, and inlines only declared code."""
     policy = page.get("Content-Security-Policy") or ""
     assert "default-src 'none'" in policy or "default-src 'self'" in policy
@@ -161,19 +161,19 @@ async def test_each_error_response_is_a_page_or_json(
 ) -> None:
     session, method, fields = await case(rig, await serve())
 
-    async def ask(accept: str | None) -> Answer:
+    async def ask(accept: str | None) -> Response:
         more = [] if accept is None else [("Accept", accept)]
-        answer = await rig.get(session, "/", [*more, *fields], method=method)
-        assert answer.status == status, (accept, answer.status)
-        assert answer.get("Set-Cookie") is None
-        assert answer.get("Server") is None
+        response = await rig.get(session, "/", [*more, *fields], method=method)
+        assert response.status == status, (accept, response.status)
+        assert response.get("Set-Cookie") is None
+        assert response.get("Server") is None
         if status == 503:
-            assert int(answer.get("Retry-After") or "0") >= 1
-        return answer
+            assert int(response.get("Retry-After") or "0") >= 1
+        return response
 
     for accept in FOR_OTHERS:
-        answer = await ask(accept)
-        words = answer.json()
+        response = await ask(accept)
+        words = response.json()
         assert words.keys() == {"code", "message"}
         assert re.fullmatch(r"[a-z][a-z0-9_]*", words["code"])
         assert words["message"]
@@ -192,9 +192,9 @@ async def test_an_error_page_never_reflects_client_input(rig: Rig, serve: Serve)
     for accept in ("text/html", "*/*"):
         more = [("Accept", accept), ("User-Agent", evil), ("Referer", evil), ("X-A", evil)]
         for sent in (fields, [("Cookie", f"fumarole={evil}")], [("Fumarole-Token", evil)]):
-            answer = await rig.get(session, target, [*more, *sent])
-            assert answer.status in (400, 401, 502)
-            assert b"alert(1)" not in answer.body
+            response = await rig.get(session, target, [*more, *sent])
+            assert response.status in (400, 401, 502)
+            assert b"alert(1)" not in response.body
 
 
 async def test_a_routes_message_is_escaped_as_text(rig: Rig, serve: Serve) -> None:
@@ -204,8 +204,8 @@ async def test_a_routes_message_is_escaped_as_text(rig: Rig, serve: Serve) -> No
     assert page.status == 503
     assert b"<script>alert(1)" not in page.body
     assert b"\x1b" not in page.body
-    answer = await rig.get(session, "/", fields)
-    assert answer.json().keys() == {"code", "message"}
+    response = await rig.get(session, "/", fields)
+    assert response.json().keys() == {"code", "message"}
 
 
 async def test_a_response_to_head_has_no_body(rig: Rig) -> None:
@@ -225,10 +225,10 @@ async def test_only_an_authorized_user_sees_the_state_of_a_route(rig: Rig, serve
     session, fields = await ready(rig, app)
     secret = session.route["target"]
     for sent in ([], fields, [("Cookie", "fumarole=x")]):
-        answer = await rig.get(session, "/.fumarole/state", sent)
+        response = await rig.get(session, "/.fumarole/state", sent)
         # The response names neither the target's address nor the app behind it.
-        assert f":{secret['port']}".encode() not in answer.body
-        assert secret["id"].encode() not in answer.body
+        assert f":{secret['port']}".encode() not in response.body
+        assert secret["id"].encode() not in response.body
     assert app.connections == []
 
 
@@ -245,5 +245,5 @@ async def test_the_ops_listener_is_not_the_public_one(rig: Rig, serve: Serve) ->
         "/metrics",
         "/debug/routes",
     ]
-    assert (await rig.process.ops_answer("/metrics")).status == 200
-    assert (await rig.process.ops_answer("/.fumarole/open")).status == 404
+    assert (await rig.process.ops_response("/metrics")).status == 200
+    assert (await rig.process.ops_response("/.fumarole/open")).status == 404

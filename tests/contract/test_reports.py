@@ -155,7 +155,7 @@ async def test_a_redis_that_rejects_reports_delays_no_request(tmp_path: Path, se
         rig.server.kill()
 
         async def skipped() -> float:
-            text = (await rig.process.ops_answer("/metrics")).body.decode()
+            text = (await rig.process.ops_response("/metrics")).body.decode()
             name = "fumarole_gateway_reports_skipped_total "
             return next(
                 float(line.removeprefix(name))

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from tests.contract.conftest import Serve
-from tests.contract.messages import Message, answer, read_answer, request
+from tests.contract.messages import Message, read_response, request, response
 from tests.contract.rig import Rig
-from tests.contract.upstream import OK, App, raw_answer, websocket
+from tests.contract.upstream import OK, App, raw_response, websocket
 
 # Fields that the gateway drops from responses or adds to them
 
@@ -37,10 +37,10 @@ from tests.contract.upstream import OK, App, raw_answer, websocket
 async def test_an_app_cannot_set_gateway_cookies_or_cookies_for_other_hosts(
     rig: Rig, serve: Serve, cookie: str
 ) -> None:
-    raw = answer(
+    raw = response(
         "200 OK", "Set-Cookie: good=1", f"Set-Cookie: {cookie}", "set-cookie: b=2", body=b""
     )
-    session, own = await rig.entered(await serve(raw_answer(raw)))
+    session, own = await rig.entered(await serve(raw_response(raw)))
     one = await rig.get(session, fields=own)
     assert one.all("Set-Cookie") == ["good=1", "b=2"]
 
@@ -53,8 +53,8 @@ async def test_cookies_with_similar_names_are_forwarded(rig: Rig, serve: Serve) 
         "domain=x",
         "a=domain=y; Path=/domain",
     ]
-    raw = answer("200 OK", *(f"Set-Cookie: {cookie}" for cookie in cookies), body=b"")
-    session, own = await rig.entered(await serve(raw_answer(raw)))
+    raw = response("200 OK", *(f"Set-Cookie: {cookie}" for cookie in cookies), body=b"")
+    session, own = await rig.entered(await serve(raw_response(raw)))
     assert (await rig.get(session, fields=own)).all("Set-Cookie") == cookies
 
 
@@ -63,7 +63,7 @@ async def test_response_fields_that_affect_other_sessions_are_dropped(
     rig: Rig, serve: Serve, status: str
 ) -> None:
     lines = ["Clear-Site-Data: *", "clear-site-data: cookies", 'Alt-Svc: h3=":443"', "X-A: 1"]
-    session, own = await rig.entered(await serve(raw_answer(answer(status, *lines, body=b"x"))))
+    session, own = await rig.entered(await serve(raw_response(response(status, *lines, body=b"x"))))
     one = await rig.get(session, fields=own)
     assert {"clear-site-data", "alt-svc"}.isdisjoint(one.names())
     assert one.get("X-A") == "1"
@@ -76,16 +76,16 @@ async def test_a_refused_upgrade_and_a_103_are_sanitised(rig: Rig, serve: Serve)
         "Alt-Svc: x",
         "Set-Cookie: a=1; Domain=x",
     ]
-    raw = answer("403 Forbidden", *lines, body=b"no")
-    session, own = await rig.entered(await serve(raw_answer(raw)))
+    raw = response("403 Forbidden", *lines, body=b"no")
+    session, own = await rig.entered(await serve(raw_response(raw)))
     _, one = await rig.upgrade(session, "/", own)
     assert one.status == 403
     assert {"set-cookie", "clear-site-data", "alt-svc"}.isdisjoint(one.names())
-    hints = answer("103 Early Hints", *lines) + OK
-    session, own = await rig.entered(await serve(raw_answer(hints)))
+    hints = response("103 Early Hints", *lines) + OK
+    session, own = await rig.entered(await serve(raw_response(hints)))
     stream = await rig.connect()
     stream.send(request("GET", "/", host=session.host, fields=own))
-    hint = await read_answer(stream)
+    hint = await read_response(stream)
     assert {"set-cookie", "clear-site-data", "alt-svc"}.isdisjoint(hint.names())
 
 
@@ -110,7 +110,7 @@ async def test_responses_state_who_may_frame_the_session(
     rig: Rig, edge: Rig, serve: Serve, own_policy: str | None
 ) -> None:
     lines = [] if own_policy is None else [f"Content-Security-Policy: {own_policy}"]
-    app: App = await serve(raw_answer(answer("200 OK", *lines, body=b"x")))
+    app: App = await serve(raw_response(response("200 OK", *lines, body=b"x")))
     for used, expected in ((rig, {"'self'"}), (edge, {"'self'", "https://portal.example.com"})):
         session, own = await used.entered(app)
         one = await used.get(session, fields=own)
@@ -131,7 +131,9 @@ async def test_responses_state_who_may_frame_the_session(
 async def test_a_response_without_cache_control_becomes_private(
     rig: Rig, serve: Serve, lines: list[str], expected: list[str]
 ) -> None:
-    session, own = await rig.entered(await serve(raw_answer(answer("200 OK", *lines, body=b"x"))))
+    session, own = await rig.entered(
+        await serve(raw_response(response("200 OK", *lines, body=b"x")))
+    )
     assert (await rig.get(session, fields=own)).all("Cache-Control") == expected
 
 

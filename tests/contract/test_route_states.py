@@ -69,8 +69,8 @@ async def test_without_a_credential_no_route_state_forwards_a_request(
     for method in METHODS:
         assert await asked_with(rig, session, method) in WITHOUT_CREDENTIAL[state], method
     for target in ("/.fumarole/connect", "/.fumarole/state", "/x/../.fumarole/connect"):
-        _, answer = await rig.upgrade(session, target, [("Origin", session.origin)])
-        assert 400 <= answer.status < 600
+        _, response = await rig.upgrade(session, target, [("Origin", session.origin)])
+        assert 400 <= response.status < 600
     assert app.connections == []
 
 
@@ -101,10 +101,10 @@ async def test_a_starting_route_responds_with_retry_after(rig: Rig) -> None:
     session = await rig.session()
     cookie = await rig.opened(session)
     await rig.change(session, state="starting", message="pulling the image")
-    answer = await rig.get(session, fields=[("Cookie", cookie)])
-    assert answer.status == 503
-    assert int(answer.get("Retry-After") or "0") >= 1
-    assert answer.json().keys() == {"code", "message"}
+    response = await rig.get(session, fields=[("Cookie", cookie)])
+    assert response.status == 503
+    assert int(response.get("Retry-After") or "0") >= 1
+    assert response.json().keys() == {"code", "message"}
 
 
 async def test_a_cookie_set_while_starting_is_valid_once_ready(rig: Rig, serve: Serve) -> None:

@@ -6,9 +6,9 @@ import base64
 from pathlib import Path
 
 from tests.contract.conftest import Serve
-from tests.contract.messages import Answer, answer, request
+from tests.contract.messages import Response, request, response
 from tests.contract.rig import Rig
-from tests.contract.upstream import raw_answer, websocket
+from tests.contract.upstream import raw_response, websocket
 
 CANARY = "canary-6f1d"
 
@@ -18,7 +18,7 @@ def canary(place: str) -> str:
     return f"{CANARY}-{place}"
 
 
-async def walk(rig: Rig, serve: Serve) -> tuple[list[Answer], list[str]]:
+async def walk(rig: Rig, serve: Serve) -> tuple[list[Response], list[str]]:
     """Use every secret in valid and invalid requests; return the responses and the secrets."""
     app = await serve(websocket())
     session, other = await rig.session(app), await rig.session(app)
@@ -29,7 +29,7 @@ async def walk(rig: Rig, serve: Serve) -> tuple[list[Answer], list[str]]:
     cookie = rig.cookie_of(opening)
     own = rig.own(session, cookie)
     target = f"/x?token={canary('query')}"
-    answers = [await rig.post_open(session, token), await rig.post_open(other, spare)]
+    responses = [await rig.post_open(session, token), await rig.post_open(other, spare)]
     for accept in ("text/html", "*/*"):
         page = ("Accept", accept)
         for fields in (
@@ -45,13 +45,13 @@ async def walk(rig: Rig, serve: Serve) -> tuple[list[Answer], list[str]]:
             [("Origin", f"https://{canary('origin')}.example"), ("Cookie", cookie)],
             [("Referer", f"https://x.example/{canary('referer')}"), *own],
         ):
-            answers.append(await rig.get(session, target, [page, *fields]))
-            answers.append(await rig.get(other, target, [page, *fields]))
+            responses.append(await rig.get(session, target, [page, *fields]))
+            responses.append(await rig.get(other, target, [page, *fields]))
     broken = await rig.session(target={"port": 1})
-    answers.append(await rig.get(broken, target, rig.own(broken, await rig.opened(broken))))
-    bad = await serve(raw_answer(answer("999 Bad", f"X-Secret: {canary('answer')}", body=b"x")))
+    responses.append(await rig.get(broken, target, rig.own(broken, await rig.opened(broken))))
+    bad = await serve(raw_response(response("999 Bad", f"X-Secret: {canary('answer')}", body=b"x")))
     wrong, fields = await rig.entered(bad)
-    answers.append(await rig.get(wrong, target, fields))
+    responses.append(await rig.get(wrong, target, fields))
     stream, _ = await rig.upgrade(session, target, own)
     stream.reset()
     malformed = (
@@ -60,30 +60,30 @@ async def walk(rig: Rig, serve: Serve) -> tuple[list[Answer], list[str]]:
         request("POST", target, host=session.host, fields=[*own, ("Transfer-Encoding", "x")]),
         f"{canary('start-line')}\r\n\r\n".encode(),
     )
-    answers += [await rig.ask(raw) for raw in malformed]
+    responses += [await rig.ask(raw) for raw in malformed]
     await rig.bus.revoke(sid=session.sid)
     await rig.settled()
-    answers.append(await rig.get(session, target, own))
+    responses.append(await rig.get(session, target, own))
     secrets = [token, bearer, spare, cookie.partition("=")[2], CANARY]
     # A token's signed part names the user and may appear in logs; its signature may not.
     secrets += [text.rpartition(".")[2] for text in (token, bearer, spare)]
-    return answers, secrets
+    return responses, secrets
 
 
 async def test_no_secret_appears_in_responses_logs_or_metrics(rig: Rig, serve: Serve) -> None:
-    answers, secrets = await walk(rig, serve)
+    responses, secrets = await walk(rig, serve)
     files = ("FUMAROLE_LINK_KEY_FILE", "FUMAROLE_GATEWAY_GRANT_KEY_FILE")
     for name in files:
         text = Path(rig.process.settings[name]).read_text().strip()
         secrets += [text, base64.b64decode(text).hex()]
-    metrics = await rig.process.ops_answer("/metrics")
-    debug = await rig.process.ops_answer("/debug/routes")
+    metrics = await rig.process.ops_response("/metrics")
+    debug = await rig.process.ops_response("/debug/routes")
     told = {
         "log": rig.process.log.read_text(errors="replace"),
         "metrics": metrics.body.decode(),
         "debug": debug.body.decode(),
-        "error": "\n".join(one.body.decode() for one in answers if one.status >= 400),
-        "head": "\n".join(one.raw.decode("latin-1") for one in answers if one.status >= 400),
+        "error": "\n".join(one.body.decode() for one in responses if one.status >= 400),
+        "head": "\n".join(one.raw.decode("latin-1") for one in responses if one.status >= 400),
     }
     leaks = [
         (place, secret[:24]) for place, text in told.items() for secret in secrets if secret in text
@@ -102,7 +102,7 @@ async def test_metric_labels_have_bounded_cardinality(rig: Rig, serve: Serve) ->
     session, own = await rig.entered(await serve())
     for number in range(5):
         await rig.get(session, f"/path-{number}", own)
-    metrics = (await rig.process.ops_answer("/metrics")).body.decode()
+    metrics = (await rig.process.ops_response("/metrics")).body.decode()
     for value in (session.sid, session.sub, session.route["job"], "/path-1", "127.0."):
         assert value not in metrics, value
 
@@ -111,7 +111,9 @@ async def test_ops_endpoints_name_no_user_and_no_address(rig: Rig, serve: Serve)
     session, own = await rig.entered(await serve(), owner=canary("owner"))
     await rig.get(session, fields=own)
     host = session.host.partition(":")[0]
-    seen = [await rig.process.ops_answer(f"/debug/routes{more}") for more in ("", f"?host={host}")]
+    seen = [
+        await rig.process.ops_response(f"/debug/routes{more}") for more in ("", f"?host={host}")
+    ]
     assert [one.status for one in seen] == [200, 200]
     assert session.sid in seen[1].body.decode()
     for value in (canary("owner"), session.sub, "127.0.0.1", own[1][1].partition("=")[2]):

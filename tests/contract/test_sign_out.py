@@ -51,12 +51,14 @@ async def test_signing_out_ends_this_grant_and_no_other(rig: Rig, serve: Serve) 
     assert page.status == 200
     assert b'method="post"' in page.body
     assert b"ada" in page.body
-    answer = await rig.get(session, PATH, click(session, f"{hers}; app=1"), method="POST", body=b"")
-    assert answer.status == 200, answer
-    assert b"signed out" in answer.body
-    assert answer.get("Clear-Site-Data") == '"cache", "storage"'
-    assert answer.get("Cache-Control") == "no-store"
-    expired = {line.partition("=")[0]: line for line in answer.all("Set-Cookie")}
+    response = await rig.get(
+        session, PATH, click(session, f"{hers}; app=1"), method="POST", body=b""
+    )
+    assert response.status == 200, response
+    assert b"signed out" in response.body
+    assert response.get("Clear-Site-Data") == '"cache", "storage"'
+    assert response.get("Cache-Control") == "no-store"
+    expired = {line.partition("=")[0]: line for line in response.all("Set-Cookie")}
     assert "Max-Age=0" in expired[rig.cookie_name]
     assert "Max-Age=0" in expired["app"]
     assert (await last_frame(tunnel, WAIT_SECONDS)).code == 4401
@@ -99,8 +101,8 @@ async def test_a_sign_out_ends_the_grant_on_every_worker(tmp_path: Path, serve: 
         session = await rig.session(await serve(websocket()))
         cookie = await rig.opened(session)
         tunnels = await tunnels_on_each(rig, session, cookie)
-        answer = await rig.get(session, PATH, click(session, cookie), method="POST", body=b"")
-        assert answer.status == 200
+        response = await rig.get(session, PATH, click(session, cookie), method="POST", body=b"")
+        assert response.status == 200
         assert {(await last_frame(one, WAIT_SECONDS)).code for one in tunnels} == {4401}
         for _ in range(10):
             assert (await rig.get(session, "/", [("Cookie", cookie)])).status == 401
@@ -129,10 +131,10 @@ async def test_a_cross_site_request_cannot_sign_a_user_out(
     cookie = await rig.opened(session)
     sent = [*fields, ("Cookie", cookie), HTML]
     kind = ("Content-Type", "application/x-www-form-urlencoded")
-    answer = await rig.get(session, PATH, [*sent, kind], method="POST", body=b"")
-    assert answer.status == 403
-    assert not answer.all("Set-Cookie")
-    assert not answer.all("Clear-Site-Data")
+    response = await rig.get(session, PATH, [*sent, kind], method="POST", body=b"")
+    assert response.status == 403
+    assert not response.all("Set-Cookie")
+    assert not response.all("Clear-Site-Data")
     assert await rig.status(session, cookie) == 200
     assert not [one for one in await asked(rig) if one[b"sid"] == session.sid.encode()]
 
@@ -160,9 +162,9 @@ async def test_a_sign_out_without_grant_has_no_effect(rig: Rig, serve: Serve) ->
     theirs = await rig.opened(other)
     for fields in ([], [("Cookie", theirs)], [("Cookie", theirs + "x")]):
         sent = [("Origin", session.origin), *fields]
-        answer = await rig.get(session, PATH, sent, method="POST", body=b"")
-        assert answer.status in (401, 403)
-        assert not answer.all("Set-Cookie")
+        response = await rig.get(session, PATH, sent, method="POST", body=b"")
+        assert response.status in (401, 403)
+        assert not response.all("Set-Cookie")
     assert (await rig.get(session, PATH, [HTML])).status == 401
     assert (await rig.get(other, "/.fumarole/state", [("Cookie", theirs)])).status == 200
 
@@ -171,8 +173,8 @@ async def test_a_program_signs_out_with_its_token(rig: Rig, serve: Serve) -> Non
     session = await rig.session(await serve(friendly))
     token = [("Fumarole-Token", rig.token(session))]
     assert (await rig.get(session, "/", token)).status == 200
-    answer = await rig.get(session, PATH, token, method="POST", body=b"")
-    assert (answer.status, answer.body) == (200, b'{"signed_out": true, "everywhere": true}')
+    response = await rig.get(session, PATH, token, method="POST", body=b"")
+    assert (response.status, response.body) == (200, b'{"signed_out": true, "everywhere": true}')
     assert (await rig.get(session, "/", token)).status == 401
 
 
@@ -181,9 +183,9 @@ async def test_repeated_sign_outs_of_one_user_do_not_block_other_users(
 ) -> None:
     session = await rig.session(await serve(friendly))
     sent = [[("Fumarole-Token", rig.token(session, sub="eve"))] for _ in range(21)]
-    answers = [await rig.get(session, PATH, one, method="POST", body=b"") for one in sent]
-    assert [one.status for one in answers] == [200] * 20 + [429]
-    assert 1 <= int(answers[-1].get("Retry-After") or 0) <= 3
+    responses = [await rig.get(session, PATH, one, method="POST", body=b"") for one in sent]
+    assert [one.status for one in responses] == [200] * 20 + [429]
+    assert 1 <= int(responses[-1].get("Retry-After") or 0) <= 3
     token = [("Fumarole-Token", rig.token(session, sub="ada"))]
     assert (await rig.get(session, PATH, token, method="POST", body=b"")).status == 200
     other = await rig.session(await serve(friendly))
@@ -199,9 +201,9 @@ async def test_without_redis_a_sign_out_ends_the_grant_locally_and_reports_this(
         cookie = await rig.opened(session)
         rig.beating = False
         rig.server.kill()
-        answer = await rig.get(session, PATH, click(session, cookie), method="POST", body=b"")
-        assert answer.status == 200
-        assert b"Other gateways will do so" in answer.body
+        response = await rig.get(session, PATH, click(session, cookie), method="POST", body=b"")
+        assert response.status == 200
+        assert b"Other gateways will do so" in response.body
         assert await rig.status(session, cookie) == 401
         rig.server.start()
         await rig.bus.rebuild()
@@ -220,8 +222,8 @@ async def test_in_an_embedding_frame_a_sign_out_expires_both_cookies(
 ) -> None:
     session = await edge.session(await serve(friendly))
     cookie = await edge.opened(session)
-    answer = await edge.get(session, PATH, click(session, cookie), method="POST", body=b"")
-    ours = [one for one in answer.all("Set-Cookie") if one.startswith(f"{edge.cookie_name}=")]
+    response = await edge.get(session, PATH, click(session, cookie), method="POST", body=b"")
+    ours = [one for one in response.all("Set-Cookie") if one.startswith(f"{edge.cookie_name}=")]
     assert len(ours) == 2
     assert all("Secure" in one and "Max-Age=0" in one for one in ours)
     assert sum("Partitioned" in one for one in ours) == 1

@@ -126,9 +126,9 @@ async def test_without_a_head_nothing_is_opened(rig: Rig, serve: Serve, spoil: S
     session = await rig.session(await serve())
     rig.beating = False
     await spoil(rig, rig.make_session())
-    answer = await rig.post_open(session, rig.token(session))
-    assert answer.status == 503
-    assert int(answer.get("Retry-After") or "0") >= 1
+    response = await rig.post_open(session, rig.token(session))
+    assert response.status == 503
+    assert int(response.get("Retry-After") or "0") >= 1
     bearer = [("Fumarole-Token", rig.token(session))]
     assert (await rig.get(session, fields=bearer)).status == 503
     await rig.bus.rebuild()
@@ -153,9 +153,9 @@ async def test_a_token_issued_before_redis_lost_data_is_refused(rig: Rig, serve:
     await rig.bus.rebuild(since=now - 20)
     await rig.settled()
     jti = new_jti()
-    answer = await rig.post_open(session, rig.token(session, iat=now - 15, jti=jti))
-    assert answer.status == 503
-    assert answer.get("Retry-After") is not None
+    response = await rig.post_open(session, rig.token(session, iat=now - 15, jti=jti))
+    assert response.status == 503
+    assert response.get("Retry-After") is not None
     assert not await rig.bus.redis.exists(rig.bus.key(f"used:{jti}"))
     bearer = [("Fumarole-Token", rig.token(session, iat=now - 15))]
     assert (await rig.get(session, fields=bearer)).status == 503
@@ -194,11 +194,11 @@ async def test_a_gateway_recovers_after_redis_was_killed(rig: Rig, serve: Serve)
     # The gateway serves known routes as before.
     await alive(stream)
     assert await rig.status(session, cookie) == 200
-    assert (await rig.process.ops_answer("/readyz")).status == 200
+    assert (await rig.process.ops_response("/readyz")).status == 200
     # Operations that need the bus fail.
-    answer = await rig.post_open(session, rig.token(session))
-    assert answer.status == 503
-    assert answer.get("Retry-After") is not None
+    response = await rig.post_open(session, rig.token(session))
+    assert response.status == 503
+    assert response.get("Retry-After") is not None
     fresh = [("Fumarole-Token", rig.token(session))]
     assert (await rig.get(session, fields=fresh)).status == 503
     assert (await rig.get(session, fields=[("Fumarole-Token", "x")])).status == 401

@@ -10,15 +10,15 @@ import pytest
 
 from tests.contract.conftest import Serve
 from tests.contract.messages import (
-    answer,
-    read_answer,
     read_chunks,
     read_request_head,
+    read_response,
     request,
+    response,
 )
 from tests.contract.rig import Rig
 from tests.contract.streams import Stream, StreamEnded
-from tests.contract.upstream import OK, PATIENCE_SECONDS, App, raw_answer
+from tests.contract.upstream import OK, PATIENCE_SECONDS, App, raw_response
 
 BIG = 8 * 1024 * 1024
 
@@ -33,7 +33,7 @@ async def continuing(app: App, stream: Stream) -> None:
         stream.send(b"HTTP/1.1 100 Continue\r\n\r\n")
         size = int(head.get("Content-Length") or "0")
         body = await stream.read_exactly(size) if size else await read_chunks(stream)
-        stream.send(answer("200 OK", body=body))
+        stream.send(response("200 OK", body=body))
 
 
 @pytest.mark.parametrize("kind", ["length", "chunked"])
@@ -44,16 +44,16 @@ async def test_100_continue_comes_from_the_app(rig: Rig, serve: Serve, kind: str
     fields = [*own, framing, ("Expect", "100-continue")]
     stream = await rig.connect()
     stream.send(request("PUT", "/", host=session.host, fields=fields))
-    assert (await read_answer(stream)).status == 100
+    assert (await read_response(stream)).status == 100
     stream.send(b"hello" if kind == "length" else b"5\r\nhello\r\n0\r\n\r\n")
-    assert (await read_answer(stream)).body == b"hello"
+    assert (await read_response(stream)).body == b"hello"
     assert (app.requests[0].get("Expect") or "").lower() == "100-continue"
 
 
 async def test_an_app_may_refuse_instead_of_continuing(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.head(stream)
-        stream.send(answer("417 Expectation Failed", "Connection: close", body=b"no"))
+        stream.send(response("417 Expectation Failed", "Connection: close", body=b"no"))
 
     session, own = await rig.entered(await serve(script))
     fields = [*own, ("Content-Length", "5"), ("Expect", "100-continue")]
@@ -71,13 +71,13 @@ async def test_an_unauthorized_upload_gets_no_100_continue(rig: Rig, serve: Serv
 
 async def test_early_hints_are_relayed(rig: Rig, serve: Serve) -> None:
     raw = b"HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\n\r\n" + OK
-    session, own = await rig.entered(await serve(raw_answer(raw)))
+    session, own = await rig.entered(await serve(raw_response(raw)))
     stream = await rig.connect()
     for _ in range(2):
         stream.send(request("GET", "/", host=session.host, fields=own))
-        hint = await read_answer(stream)
+        hint = await read_response(stream)
         assert (hint.status, hint.get("Link")) == (103, "</a.css>; rel=preload")
-        assert (await read_answer(stream)).status == 200
+        assert (await read_response(stream)).status == 200
 
 
 # Streaming
@@ -89,7 +89,7 @@ async def test_server_sent_events_arrive_one_by_one(rig: Rig, serve: Serve) -> N
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
         stream.send(
-            answer("200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked")
+            response("200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked")
         )
         for n in range(5):
             stream.send(f"9\r\ndata: {n}\n\n\r\n".encode())
@@ -125,7 +125,7 @@ async def test_an_upload_is_streamed_to_the_app(rig: Rig, serve: Serve) -> None:
         stream.send(f"6\r\npart {n}\r\n".encode())
         assert await asyncio.wait_for(seen.get(), 5) == n
     stream.send(b"0\r\n\r\n")
-    assert (await read_answer(stream)).status == 200
+    assert (await read_response(stream)).status == 200
 
 
 async def feed(stream: Stream, data: bytes, dice: random.Random) -> None:
@@ -164,7 +164,7 @@ async def test_large_bodies_are_relayed_unchanged_in_both_directions(
             read_chunks(stream, seconds) if chunked else stream.read_exactly(BIG, seconds)
         )
         got.append(hashlib.sha256(body).digest())
-        stream.send(answer("200 OK", framing))
+        stream.send(response("200 OK", framing))
         await feed(stream, framed(down), dice)
         await stream.until_ended(PATIENCE_SECONDS)
 
@@ -173,7 +173,7 @@ async def test_large_bodies_are_relayed_unchanged_in_both_directions(
     name, _, value = framing.partition(": ")
     stream.send(request("PUT", "/", host=session.host, fields=[*own, (name, value)]))
     await feed(stream, framed(up), dice)
-    one = await read_answer(stream, seconds=PATIENCE_SECONDS)
+    one = await read_response(stream, seconds=PATIENCE_SECONDS)
     assert hashlib.sha256(one.body).digest() == hashlib.sha256(down).digest()
     assert got == [hashlib.sha256(up).digest()]
 
@@ -186,7 +186,7 @@ async def test_a_client_that_does_not_read_applies_backpressure_to_the_app(
     async def script(app: App, stream: Stream) -> None:
         nonlocal sent
         await app.request(stream)
-        stream.send(answer("200 OK", "Content-Length: 1000000000"))
+        stream.send(response("200 OK", "Content-Length: 1000000000"))
         while True:
             stream.send(bytes(65536))
             await stream.drain(PATIENCE_SECONDS)
@@ -209,7 +209,7 @@ async def test_a_client_that_does_not_read_applies_backpressure_to_the_app(
 async def test_an_early_response_to_an_upload_is_delivered(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.head(stream)
-        stream.send(answer("413 Content Too Large", "Connection: close", body=b"too large"))
+        stream.send(response("413 Content Too Large", "Connection: close", body=b"too large"))
         stream.half_close()
         await stream.until_ended(PATIENCE_SECONDS)
 
@@ -217,7 +217,7 @@ async def test_an_early_response_to_an_upload_is_delivered(rig: Rig, serve: Serv
     stream = await rig.connect()
     fields = [*own, ("Content-Length", "50000000")]
     stream.send(request("PUT", "/", host=session.host, fields=fields) + bytes(100_000))
-    one = await read_answer(stream)
+    one = await read_response(stream)
     assert (one.status, one.body) == (413, b"too large")
     stream.close()
 
@@ -247,7 +247,7 @@ async def test_a_client_that_sends_connection_close_is_closed(rig: Rig, serve: S
     stream = await rig.connect()
     fields = [*own, ("Connection", "close")]
     stream.send(request("GET", "/", host=session.host, fields=fields))
-    assert (await read_answer(stream)).status == 200
+    assert (await read_response(stream)).status == 200
     await stream.until_ended()
 
 
@@ -271,7 +271,7 @@ async def test_when_the_client_disconnects_the_upstream_connection_is_closed(
 async def test_an_app_that_dies_within_a_response_resets_the_client(rig: Rig, serve: Serve) -> None:
     async def script(app: App, stream: Stream) -> None:
         await app.request(stream)
-        stream.send(answer("200 OK", "Content-Length: 100") + b"hello")
+        stream.send(response("200 OK", "Content-Length: 100") + b"hello")
         await asyncio.sleep(0.1)
         stream.reset()
 
@@ -279,7 +279,7 @@ async def test_an_app_that_dies_within_a_response_resets_the_client(rig: Rig, se
     stream = await rig.connect()
     stream.send(request("GET", "/", host=session.host, fields=own))
     with pytest.raises(StreamEnded):
-        await read_answer(stream)
+        await read_response(stream)
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "OPTIONS"])

@@ -85,9 +85,9 @@ async def terminal(rig: Rig, hub: Hub, **fields: Any) -> Session:
 async def attached(rig: Rig, session: Session, **claims: Any) -> Pipe:
     """Return a tunnel to the terminal of *session*."""
     own = rig.own(session, await rig.opened(session, **claims))
-    stream, answer = await rig.upgrade(session, "/.fumarole/connect", [*own, OFFER])
-    assert answer.status == 101, answer
-    assert answer.get("Sec-WebSocket-Protocol") == PROTOCOL
+    stream, response = await rig.upgrade(session, "/.fumarole/connect", [*own, OFFER])
+    assert response.status == 101, response
+    assert response.get("Sec-WebSocket-Protocol") == PROTOCOL
     return Pipe(stream)
 
 
@@ -198,8 +198,8 @@ async def test_the_hub_is_not_dialled_for_an_unauthorized_user(rig: Rig, serve: 
         ([OFFER, cookie, ("Origin", "https://evil.example")], 403),
         ([OFFER, origin, ("Cookie", "fumarole=x")], 401),
     ):
-        _, answer = await rig.upgrade(session, "/.fumarole/connect", fields)
-        assert answer.status == status
+        _, response = await rig.upgrade(session, "/.fumarole/connect", fields)
+        assert response.status == status
     assert app.connections == []
 
 
@@ -212,8 +212,8 @@ async def test_a_terminals_host_serves_only_gateway_pages(rig: Rig, serve: Serve
     assert (page.get("Content-Type") or "").startswith("text/html")
     for method, target in (("POST", "/"), ("GET", "/x"), ("PUT", "/terminals/x")):
         await rig.get(session, target, own, method=method)
-    _, answer = await rig.upgrade(session, "/terminals/x", own)
-    assert answer.status != 101
+    _, response = await rig.upgrade(session, "/terminals/x", own)
+    assert response.status != 101
     assert app.connections == []
 
 
@@ -222,6 +222,6 @@ async def test_a_web_session_has_no_vnc_or_terminal_endpoint(rig: Rig, serve: Se
     session, own = await rig.entered(app)
     for protocol in ("binary", PROTOCOL):
         offer = ("Sec-WebSocket-Protocol", protocol)
-        _, answer = await rig.upgrade(session, "/.fumarole/connect", [*own, offer])
-        assert 400 <= answer.status < 500
+        _, response = await rig.upgrade(session, "/.fumarole/connect", [*own, offer])
+        assert 400 <= response.status < 500
     assert app.connections == []

@@ -26,8 +26,8 @@ async def test_a_token_opens_once(rig: Rig) -> None:
 async def test_one_of_many_simultaneous_attempts_opens(rig: Rig) -> None:
     session = await rig.session()
     token = rig.token(session)
-    answers = await asyncio.gather(*(rig.post_open(session, token) for _ in range(12)))
-    assert sorted(answer.status for answer in answers) == [303] + [401] * 11
+    responses = await asyncio.gather(*(rig.post_open(session, token) for _ in range(12)))
+    assert sorted(response.status for response in responses) == [303] + [401] * 11
 
 
 async def test_a_token_opened_at_another_gateway_is_refused(rig: Rig) -> None:
@@ -148,8 +148,8 @@ async def test_a_key_added_to_the_set_is_found(rig: Rig) -> None:
     Path(rig.process.settings["FUMAROLE_GATEWAY_TOKEN_JWKS"]).write_bytes(rig.keys.key_set(key))
     # the gateway fetches keys for an unknown kid at most every 10 s
     deadline = time.monotonic() + 12
-    while (answer := await rig.post_open(session, rig.token(session, key))).status != 303:
-        assert answer.status == 401
+    while (response := await rig.post_open(session, rig.token(session, key))).status != 303:
+        assert response.status == 401
         assert time.monotonic() < deadline
         await asyncio.sleep(0.5)
 
@@ -174,11 +174,11 @@ async def test_the_confirmation_for_a_browser_is_a_page(rig: Rig) -> None:
     cookie = await rig.opened(session, sub="bob")
     fields = [("Cookie", cookie), ("Accept", "text/html"), ("Origin", session.origin)]
     token = rig.token(session, sub="eve", name="<b>Eve</b>")
-    answer = await rig.post_open(session, token, fields)
-    assert answer.status == 409
-    assert (answer.get("Content-Type") or "").startswith("text/html")
-    assert b"&lt;b&gt;Eve&lt;/b&gt;" in answer.body
-    assert b"<b>" not in answer.body
+    response = await rig.post_open(session, token, fields)
+    assert response.status == 409
+    assert (response.get("Content-Type") or "").startswith("text/html")
+    assert b"&lt;b&gt;Eve&lt;/b&gt;" in response.body
+    assert b"<b>" not in response.body
 
 
 @pytest.mark.parametrize("value", ["0", "", "2", "true"])
@@ -186,8 +186,8 @@ async def test_only_replace_1_confirms_the_replacement(rig: Rig, value: str) -> 
     session = await rig.session()
     cookie = await rig.opened(session, sub="bob")
     token = rig.token(session, sub="eve")
-    answer = await rig.post_open(session, token, [("Cookie", cookie)], replace=value)
-    assert answer.status in (400, 409)
+    response = await rig.post_open(session, token, [("Cookie", cookie)], replace=value)
+    assert response.status in (400, 409)
 
 
 async def test_a_cookie_of_the_same_user_or_an_expired_one_needs_no_confirmation(rig: Rig) -> None:
@@ -201,8 +201,8 @@ async def test_a_cookie_of_the_same_user_or_an_expired_one_needs_no_confirmation
     await rig.bus.revoke(sid=session.sid, jti=jti)
     await rig.settled()
     for dead in (revoked, "fumarole=nonsense"):
-        answer = await rig.post_open(session, rig.token(session), [("Cookie", dead)])
-        assert answer.status == 303
+        response = await rig.post_open(session, rig.token(session), [("Cookie", dead)])
+        assert response.status == 303
 
 
 async def test_two_gateway_cookies_are_refused_at_opening(rig: Rig) -> None:

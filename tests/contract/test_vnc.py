@@ -50,10 +50,10 @@ class Desktop:
 async def connected(rig: Rig, session: Session, **claims: Any) -> Pipe:
     """Return a tunnel to the desktop of *session*."""
     own = rig.own(session, await rig.opened(session, **claims))
-    stream, answer = await rig.upgrade(session, "/.fumarole/connect", [*own, OFFER])
-    assert answer.status == 101, answer
-    assert answer.get("Sec-WebSocket-Protocol") == "binary"
-    assert answer.get("Sec-WebSocket-Accept") == frames.accept_value(frames.KEY)
+    stream, response = await rig.upgrade(session, "/.fumarole/connect", [*own, OFFER])
+    assert response.status == 101, response
+    assert response.get("Sec-WebSocket-Protocol") == "binary"
+    assert response.get("Sec-WebSocket-Accept") == frames.accept_value(frames.KEY)
     return Pipe(stream)
 
 
@@ -133,8 +133,8 @@ async def test_a_desktop_opens_on_a_gateway_that_never_saw_its_session_before(
         await rig.process.kill()
         await rig.process.start()
         for _ in range(2):
-            stream, answer = await rig.upgrade(session, "/.fumarole/connect", [*own, OFFER])
-            assert answer.status == 101, answer
+            stream, response = await rig.upgrade(session, "/.fumarole/connect", [*own, OFFER])
+            assert response.status == 101, response
             await shaken(Pipe(stream))
 
 
@@ -215,8 +215,8 @@ async def test_the_app_is_not_dialled_for_an_unauthorized_user(rig: Rig, serve: 
     app = await serve(Desktop())
     session = await rig.session(app, **VNC)
     for fields in ([], [("Origin", session.origin)], [("Cookie", "fumarole=x")]):
-        _, answer = await rig.upgrade(session, "/.fumarole/connect", [*fields, OFFER])
-        assert answer.status == 401
+        _, response = await rig.upgrade(session, "/.fumarole/connect", [*fields, OFFER])
+        assert response.status == 401
     assert app.connections == []
 
 
@@ -230,18 +230,18 @@ async def test_a_desktops_host_serves_only_gateway_pages(rig: Rig, serve: Serve)
     policy = page.get("Content-Security-Policy") or ""
     assert "'unsafe-inline'" not in policy.partition("style-src")[0]
     for method, target in (("POST", "/"), ("GET", "/x"), ("DELETE", "/")):
-        answer = await rig.get(session, target, own, method=method)
-        assert answer.status == 404, (method, target)
-    _, answer = await rig.upgrade(session, "/", own)
-    assert answer.status == 200  # the page: nothing upgrades there
+        response = await rig.get(session, target, own, method=method)
+        assert response.status == 404, (method, target)
+    _, response = await rig.upgrade(session, "/", own)
+    assert response.status == 200  # the page: nothing upgrades there
     assert app.connections == []
 
 
 async def test_a_bearer_token_opens_a_desktop(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(Desktop()), **VNC)
     fields = [("Fumarole-Token", rig.token(session)), OFFER]
-    stream, answer = await rig.upgrade(session, "/.fumarole/connect", fields)
-    assert answer.status == 101
+    stream, response = await rig.upgrade(session, "/.fumarole/connect", fields)
+    assert response.status == 101
     await shaken(Pipe(stream))
 
 

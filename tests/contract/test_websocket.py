@@ -14,15 +14,15 @@ import pytest
 from tests.contract import frames
 from tests.contract.conftest import Serve
 from tests.contract.frames import BINARY, CLOSE, MASK, PING, PONG, TEXT, encode, read_frame
-from tests.contract.messages import answer, read_answer, request
+from tests.contract.messages import read_response, request, response
 from tests.contract.rig import Rig
 from tests.contract.streams import Stream, StreamEnded
 from tests.contract.upstream import (
     PATIENCE_SECONDS,
     App,
     listen,
-    raw_answer,
-    upgrade_answer,
+    raw_response,
+    upgrade_response,
     websocket,
 )
 
@@ -70,7 +70,7 @@ async def test_the_handshake_of_every_browser_is_accepted(
     fields = [*own, *spelling, *frames.HANDSHAKE[2:]]
     stream = await rig.connect()
     stream.send(request("GET", "/", host=session.host, fields=fields))
-    assert (await read_answer(stream)).status == 101
+    assert (await read_response(stream)).status == 101
 
 
 async def test_a_connection_that_has_served_requests_becomes_a_tunnel(
@@ -81,7 +81,7 @@ async def test_a_connection_that_has_served_requests_becomes_a_tunnel(
     plain = request("GET", "/", host=session.host, fields=own)
     upgrade = request("GET", "/", host=session.host, fields=[*own, *frames.HANDSHAKE])
     stream.send(plain + plain + upgrade)
-    statuses = [(await read_answer(stream)).status for _ in range(3)]
+    statuses = [(await read_response(stream)).status for _ in range(3)]
     assert statuses == [200, 200, 101]
     await frames.alive(stream)
 
@@ -144,7 +144,7 @@ async def test_no_101_is_sent_before_the_101_of_the_app(rig: Rig, serve: Serve) 
     async def script(app: App, stream: Stream) -> None:
         one = await app.request(stream)
         await asyncio.sleep(0.4)
-        stream.send(upgrade_answer(one.get("Sec-WebSocket-Key") or ""))
+        stream.send(upgrade_response(one.get("Sec-WebSocket-Key") or ""))
         await listen(stream)
 
     session, own = await rig.entered(await serve(script))
@@ -152,26 +152,26 @@ async def test_no_101_is_sent_before_the_101_of_the_app(rig: Rig, serve: Serve) 
     fields = [*frames.HANDSHAKE, *own]
     stream.send(request("GET", "/", host=session.host, fields=fields))
     await stream.silent_for(0.3)
-    assert (await read_answer(stream)).status == 101
+    assert (await read_response(stream)).status == 101
 
 
 @pytest.mark.parametrize(
     "raw",
     [
-        answer("400 Bad Request", body=b"no"),
-        answer("401 Unauthorized", "WWW-Authenticate: Basic", body=b"no"),
-        answer("403 Forbidden", "X-App: 1", body=b"no"),
-        answer("404 Not Found", "Transfer-Encoding: chunked") + b"2\r\nno\r\n0\r\n\r\n",
-        answer("302 Found", "Location: /login", body=b"no"),
-        answer("426 Upgrade Required", "Sec-WebSocket-Version: 13", body=b"no"),
-        answer("200 OK", body=b"no"),
-        answer("500 Oh", body=b"no"),
+        response("400 Bad Request", body=b"no"),
+        response("401 Unauthorized", "WWW-Authenticate: Basic", body=b"no"),
+        response("403 Forbidden", "X-App: 1", body=b"no"),
+        response("404 Not Found", "Transfer-Encoding: chunked") + b"2\r\nno\r\n0\r\n\r\n",
+        response("302 Found", "Location: /login", body=b"no"),
+        response("426 Upgrade Required", "Sec-WebSocket-Version: 13", body=b"no"),
+        response("200 OK", body=b"no"),
+        response("500 Oh", body=b"no"),
     ],
 )
 async def test_the_response_of_an_app_that_refuses_the_upgrade_is_relayed(
     rig: Rig, serve: Serve, raw: bytes
 ) -> None:
-    session, own = await rig.entered(await serve(raw_answer(raw)))
+    session, own = await rig.entered(await serve(raw_response(raw)))
     _, one = await rig.upgrade(session, "/", own)
     assert str(one.status).encode() == raw[9:12]
     assert one.body == b"no"
@@ -190,8 +190,8 @@ async def test_the_response_of_an_app_that_refuses_the_upgrade_is_relayed(
 async def test_a_101_with_a_wrong_accept_value_is_502(
     rig: Rig, serve: Serve, fields: list[str]
 ) -> None:
-    raw = answer("101 Switching Protocols", *fields) + encode(TEXT, b"evil")
-    app = await serve(raw_answer(raw))
+    raw = response("101 Switching Protocols", *fields) + encode(TEXT, b"evil")
+    app = await serve(raw_response(raw))
     session, own = await rig.entered(app)
     stream, one = await rig.upgrade(session, "/", own)
     assert one.status == 502
@@ -205,7 +205,7 @@ async def test_the_accept_value_matches_the_clients_own_key(rig: Rig, serve: Ser
     fields = [*frames.HANDSHAKE[:3], ("Sec-WebSocket-Key", key), *own]
     stream = await rig.connect()
     stream.send(request("GET", "/", host=session.host, fields=fields))
-    assert (await read_answer(stream)).get("Sec-WebSocket-Accept") == frames.accept_value(key)
+    assert (await read_response(stream)).get("Sec-WebSocket-Accept") == frames.accept_value(key)
 
 
 # Frames
@@ -249,7 +249,7 @@ async def test_frames_right_behind_the_101_arrive(rig: Rig, serve: Serve) -> Non
     async def script(app: App, stream: Stream) -> None:
         one = await app.request(stream)
         key = one.get("Sec-WebSocket-Key") or ""
-        stream.send(upgrade_answer(key) + encode(TEXT, b"at once") + encode(TEXT, b"half")[:3])
+        stream.send(upgrade_response(key) + encode(TEXT, b"at once") + encode(TEXT, b"half")[:3])
         await asyncio.sleep(0.05)
         stream.send(encode(TEXT, b"half")[3:])
         await listen(stream)
@@ -379,13 +379,13 @@ async def test_an_app_that_closes_on_an_upgrade_is_502(rig: Rig, serve: Serve) -
 
 async def test_requests_after_a_refused_upgrade_are_authorized_anew(rig: Rig, serve: Serve) -> None:
     """Bytes that a client sends early for a tunnel must not reach the app in another way."""
-    app = await serve(raw_answer(answer("200 OK", body=b"no")))
+    app = await serve(raw_response(response("200 OK", body=b"no")))
     session, own = await rig.entered(app)
     stream = await rig.connect()
     fields = [*frames.HANDSHAKE, *own]
     smuggled = f"GET /smuggled HTTP/1.1\r\nHost: {session.host}\r\n\r\n".encode()
     stream.send(request("GET", "/", host=session.host, fields=fields) + smuggled)
-    assert (await read_answer(stream)).status == 200
+    assert (await read_response(stream)).status == 200
     with suppress(StreamEnded):
-        assert (await read_answer(stream)).status == 401
+        assert (await read_response(stream)).status == 401
     assert b"/smuggled" not in app.received

@@ -11,10 +11,10 @@ import pytest
 
 from tests.contract import frames
 from tests.contract.conftest import Serve
-from tests.contract.messages import answer, read_answer, request
+from tests.contract.messages import read_response, request, response
 from tests.contract.rig import Rig, Session
 from tests.contract.streams import Stream, StreamEnded
-from tests.contract.upstream import PATIENCE_SECONDS, App, upgrade_answer
+from tests.contract.upstream import PATIENCE_SECONDS, App, upgrade_response
 from tests.waiting import until
 
 CHANGES = 25
@@ -22,7 +22,7 @@ CLIENTS = 12
 
 
 async def numbered(app: App, stream: Stream) -> None:
-    """Answer with the number of the connection, sometimes late; accept upgrades too."""
+    """Respond with the number of the connection, sometimes late; accept upgrades too."""
     number = str(len(app.connections) - 1).encode()
     dice = random.Random(int(number))
     while True:
@@ -30,19 +30,19 @@ async def numbered(app: App, stream: Stream) -> None:
         await asyncio.sleep(dice.choice((0, 0, 0.005, 0.03)))
         key = one.get("Sec-WebSocket-Key")
         if key is None:
-            stream.send(answer("200 OK", body=number))
+            stream.send(response("200 OK", body=number))
             continue
-        stream.send(upgrade_answer(key) + frames.encode(frames.TEXT, number))
+        stream.send(upgrade_response(key) + frames.encode(frames.TEXT, number))
         await stream.until_ended(PATIENCE_SECONDS)
         return
 
 
 async def ask(rig: Rig, session: Session, own: list[tuple[str, str]], how: str) -> int | None:
-    """Return the number of the connection that answers, or None if the gateway itself answers."""
+    """Return the number of the connection that responds, or None if the gateway itself does."""
     fields = own if how == "request" else [*own, *frames.HANDSHAKE]
     stream = await rig.connect()
     stream.send(request("GET", "/", host=session.host, fields=fields))
-    one = await read_answer(stream)
+    one = await read_response(stream)
     number = None
     if one.status == 200:
         number = int(one.body)
@@ -139,6 +139,6 @@ async def ask_freely(rig: Rig, session: Session, own: list[tuple[str, str]]) -> 
     """Send a request, and accept any response."""
     stream = await rig.connect()
     stream.send(request("GET", "/", host=session.host, fields=own))
-    await read_answer(stream)
+    await read_response(stream)
     stream.close()
     await asyncio.sleep(0.002)

@@ -102,7 +102,7 @@ async def tunnels_on_each(rig: Rig, session: Session, cookie: str) -> list[Strea
 
 async def metric(rig: Rig, name: str) -> float:
     """Return the value of the metric *name*, which includes its labels."""
-    text = (await rig.process.ops_answer("/metrics")).body.decode()
+    text = (await rig.process.ops_response("/metrics")).body.decode()
     found = [line for line in text.splitlines() if line.startswith(f"{name} ")]
     assert len(found) == 1, (name, text)
     return float(found[0].split()[1])
@@ -218,7 +218,7 @@ async def test_a_dead_worker_is_restarted_with_the_whole_table(
         revoked = await rig.opened(other, iat=int(time.time()) - 2)
         await rig.bus.revoke(sid=other.sid)
         await rig.settled()
-        answered = await metric(rig, "fumarole_gateway_tunnels_total")
+        responded = await metric(rig, "fumarole_gateway_tunnels_total")
         first, second = await workers_of(rig)
         os.kill(first["pid"], signal.SIGKILL)
         # Meanwhile no new request is refused, and no revoked grant is accepted.
@@ -230,7 +230,7 @@ async def test_a_dead_worker_is_restarted_with_the_whole_table(
         assert found[0]["hash"] == found[1]["hash"]
         assert found[0]["pid"] != first["pid"]
         assert await metric(rig, 'fumarole_gateway_worker_ends_total{why="killed"}') == 1
-        assert await metric(rig, "fumarole_gateway_tunnels_total") == answered
+        assert await metric(rig, "fumarole_gateway_tunnels_total") == responded
         # The other worker's tunnels continue, and a revocation still ends them.
         assert found[1]["pid"] == second["pid"]
         assert found[1]["open"] >= 2
@@ -328,7 +328,7 @@ async def test_a_second_signal_ends_all_workers_at_once(tmp_path: Path, serve: S
         family = family_of(rig)
         rig.process.signal(signal.SIGTERM)
         async with asyncio.timeout(5.0):
-            while (await rig.process.ops_answer("/readyz")).status != 503:
+            while (await rig.process.ops_response("/readyz")).status != 503:
                 await asyncio.sleep(0.01)
         rig.process.signal(signal.SIGTERM)
         await rig.process.wait(5.0)
@@ -366,7 +366,7 @@ async def test_workers_started_without_redis_respond_503_and_serve_once_it_is_th
         session = rig.make_session(await serve())
         # One worker refuses requests; the others wait until there are routes to serve.
         assert (await rig.get(session)).status == 503
-        assert (await rig.process.ops_answer("/readyz")).status == 503
+        assert (await rig.process.ops_response("/readyz")).status == 503
         rig.server.start()
         await rig.bus.rebuild()
         await rig.process.until_ready()
@@ -394,7 +394,7 @@ async def test_a_worker_started_without_redis_accepts_no_connections(
         assert (found["restarts"], found["accepting"]) == (1, False)
         for _ in range(6):
             assert await rig.status(session, cookie) == 200
-        assert (await rig.process.ops_answer("/readyz")).status == 200
+        assert (await rig.process.ops_response("/readyz")).status == 200
         rig.server.start()
         await rig.bus.rebuild()
         found, other = await until_workers(rig, accepting=True)
@@ -419,7 +419,7 @@ async def test_a_suspended_gateway_serves_no_route_withdrawn_meanwhile(
         await asyncio.sleep(SUSPENDED_SECONDS + 0.5)
         for pid in family:
             os.kill(pid, signal.SIGCONT)
-        assert {answer.status for answer in await asyncio.gather(*waiting)} <= {401, 503}
+        assert {response.status for response in await asyncio.gather(*waiting)} <= {401, 503}
         await until_workers(rig, accepting=True, seq=rig.bus.seq)
         while (status := (await rig.ask(asked, seconds=60.0)).status) != 401:
             assert status == 503

@@ -9,12 +9,12 @@ from types import TracebackType
 from typing import Self
 
 from tests.contract.frames import CLOSE, accept_value, encode, read_frame
-from tests.contract.messages import Request, answer, read_request, read_request_head
+from tests.contract.messages import Request, read_request, read_request_head, response
 from tests.contract.streams import Stream, StreamEnded
 
 # How long an app waits for its next request: longer than any test.
 PATIENCE_SECONDS = 60.0
-OK = answer("200 OK", "Content-Type: text/plain", body=b"ok")
+OK = response("200 OK", "Content-Type: text/plain", body=b"ok")
 
 
 class App:
@@ -110,20 +110,20 @@ Talk = Callable[[Stream], Awaitable[None]]
 
 
 async def friendly(app: App, stream: Stream) -> None:
-    """Answer every request with ok."""
+    """Respond to every request with ok."""
     while True:
         request = await app.request(stream)
         stream.send(OK.removesuffix(b"ok") if request.method == "HEAD" else OK)
 
 
-def answering(*answers: bytes | Sequence[bytes]) -> Script:
-    """Return a script that sends *answers* in turn, and repeats the last one."""
+def responding(*responses: bytes | Sequence[bytes]) -> Script:
+    """Return a script that sends *responses* in turn, and repeats the last one."""
 
     async def script(app: App, stream: Stream) -> None:
         while True:
             await app.request(stream)
-            turn = min(len(app.requests), len(answers)) - 1
-            pieces = answers[turn]
+            turn = min(len(app.requests), len(responses)) - 1
+            pieces = responses[turn]
             for piece in [pieces] if isinstance(pieces, bytes) else pieces:
                 stream.send(piece)
                 await asyncio.sleep(0.005)
@@ -131,7 +131,7 @@ def answering(*answers: bytes | Sequence[bytes]) -> Script:
     return script
 
 
-def raw_answer(data: bytes, *, then_close: bool = False) -> Script:
+def raw_response(data: bytes, *, then_close: bool = False) -> Script:
     """Return a script that sends *data* after each request, and optionally ends the connection."""
 
     async def script(app: App, stream: Stream) -> None:
@@ -157,17 +157,17 @@ def websocket(talk: Talk | None = None, *fields: str) -> Script:
             if request.get("Upgrade") is None or key is None:
                 stream.send(OK)
                 continue
-            stream.send(upgrade_answer(key, *fields))
+            stream.send(upgrade_response(key, *fields))
             await (talk or echo)(stream)
             return
 
     return script
 
 
-def upgrade_answer(key: str, *fields: str) -> bytes:
+def upgrade_response(key: str, *fields: str) -> bytes:
     """Return the 101 response to an upgrade with *key*."""
     accept = f"Sec-WebSocket-Accept: {accept_value(key)}"
-    return answer(
+    return response(
         "101 Switching Protocols", "Connection: Upgrade", "Upgrade: websocket", accept, *fields
     )
 

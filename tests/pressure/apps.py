@@ -7,10 +7,10 @@ from collections.abc import Awaitable, Callable
 from typing import Literal
 
 from tests.contract import frames
-from tests.contract.messages import answer
+from tests.contract.messages import response
 from tests.contract.streams import Stream
 from tests.contract.test_vnc import SERVER_INIT
-from tests.contract.upstream import App, Script, upgrade_answer
+from tests.contract.upstream import App, Script, upgrade_response
 
 Mode = Literal["silent", "talks", "deaf"]
 After = Callable[[Stream], Awaitable[None]]
@@ -66,7 +66,7 @@ def web(mode: Mode, first: bytes = b"", piece: bytes = PIECE) -> Script:
 async def pipelined(app: App, stream: Stream) -> None:
     """Answer each request with 64 KiB and end the connection, so that none is pooled."""
     await app.request(stream)
-    stream.send(answer("200 OK", "Connection: close", body=PIECE))
+    stream.send(response("200 OK", "Connection: close", body=PIECE))
     await stream.drain(PATIENCE_SECONDS)
 
 
@@ -77,7 +77,7 @@ def switching(mode: Mode, first: bytes, piece: bytes, *fields: str) -> Script:
         request = await app.head(stream)
         key = request.get("Sec-WebSocket-Key")
         assert key is not None
-        stream.send(upgrade_answer(key, *fields) + first)
+        stream.send(upgrade_response(key, *fields) + first)
         await after(mode, piece)(stream)
 
     return script
@@ -98,6 +98,6 @@ def desktop(mode: Mode, piece: bytes = PIECE) -> Script:
 
 FRAME = frames.encode(frames.BINARY, PIECE)
 CHUNK = b"%x\r\n%s\r\n" % (len(PIECE), PIECE)
-LARGE_HEAD = answer("200 OK", f"Content-Length: {GIB}")
-STREAM_HEAD = answer("200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked")
+LARGE_HEAD = response("200 OK", f"Content-Length: {GIB}")
+STREAM_HEAD = response("200 OK", "Content-Type: text/event-stream", "Transfer-Encoding: chunked")
 FIRST_EVENT = STREAM_HEAD + b"%x\r\n%s\r\n" % (len(EVENT), EVENT)

@@ -76,8 +76,8 @@ class Cable:
     def _ask(self, data: bytes) -> list[int]:
         with self._asking:  # or a thread would get the reply to another one
             self._ours.send(data)
-            answer, descriptors, _, _ = socket.recv_fds(self._ours, 4096, 1)
-        assert answer == b"ok", answer
+            response, descriptors, _, _ = socket.recv_fds(self._ours, 4096, 1)
+        assert response == b"ok", response
         return descriptors
 
     def __enter__(self) -> Self:

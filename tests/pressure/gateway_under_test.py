@@ -322,8 +322,8 @@ class PressureRig:
 
     async def metrics(self) -> dict[str, float]:
         """Return every sample of the ops listener, by name and labels."""
-        answer = await self.process.ops_answer("/metrics", METRICS_SECONDS)
-        text = answer.body.decode()
+        response = await self.process.ops_response("/metrics", METRICS_SECONDS)
+        text = response.body.decode()
         return {name + labels: float(value) for name, labels, value in _SAMPLE.findall(text)}
 
     # Honest sessions

@@ -198,7 +198,7 @@ class Place:
             acting.cancel()
             await asyncio.gather(acting, return_exceptions=True)
             if self.cell == "answer":
-                return stays or await self.answered(held)
+                return stays or await self.responded(held)
             if self.row == "request" and self.column == "FIN" and app and len(app.requests) > 1:
                 return "a request behind the FIN reached the app"
             return stays
@@ -217,7 +217,7 @@ class Place:
             return f"the browser's stays, {within} s later: {self.ground.legs_of(browser)}"
         return ""
 
-    async def answered(self, held: OpenConnection) -> str:
+    async def responded(self, held: OpenConnection) -> str:
         """Return a failure unless the browser got the 504 for a silent app."""
         status = await held.browser.status()
         return "" if status == 504 else f"the browser got {status}"

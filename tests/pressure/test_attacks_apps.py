@@ -9,7 +9,7 @@ from contextlib import suppress
 import pytest
 
 from tests.contract.frames import HANDSHAKE
-from tests.contract.messages import read_answer, request
+from tests.contract.messages import read_response, request
 from tests.contract.streams import Stream
 from tests.contract.upstream import App, Script, friendly
 from tests.pressure import apps
@@ -124,7 +124,7 @@ async def test_bytes_beyond_a_response_are_discarded(plain: PressureRig) -> None
     script = apps.web("talks", first, b"HTTP/1.1 200 OK\r\n\r\nsmuggled")
     async with plain.app(script) as app, attacked(plain):
         browser = await asked(plain, app)
-        found = await read_answer(browser)
+        found = await read_response(browser)
         assert (found.status, found.body) == (200, b"ok") or found.status == 502
         assert await plain.freed(app.address, LATE_SECONDS) is not None
         assert b"smuggled" not in await browser.read_to_end(0.3)
@@ -210,6 +210,6 @@ async def test_a_client_that_left_during_the_dial_leaves_no_state(plain: Pressur
 async def test_a_pooled_connection_with_unsolicited_bytes_is_closed(plain: PressureRig) -> None:
     async with plain.app(friendly) as app, attacked(plain):
         browser = await asked(plain, app)
-        assert (await read_answer(browser)).body == b"ok"
+        assert (await read_response(browser)).body == b"ok"
         app.connections[0].send(b"x" * 100_000)
         assert await plain.freed(app.address, 2.0) is not None

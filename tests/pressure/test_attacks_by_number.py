@@ -125,7 +125,7 @@ async def test_busy_websockets_do_not_delay_the_bus_or_new_sessions(
 
 async def is_opened(rig: Rig, session: Session) -> bool:
     """Return once *session* is open; fail if it is refused for another reason than load."""
-    while (answer := await rig.post_open(session, rig.token(session))).status == 404:
+    while (response := await rig.post_open(session, rig.token(session))).status == 404:
         await asyncio.sleep(0.05)
-    assert answer.status == 303, (answer.status, answer.body)
+    assert response.status == 303, (response.status, response.body)
     return True

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 
-from tests.contract.messages import read_answer, request
+from tests.contract.messages import read_response, request
 from tests.contract.rig import new_sid
 from tests.contract.upstream import friendly
 from tests.pressure import apps
@@ -196,10 +196,10 @@ async def test_a_complete_response_is_still_sent_after_a_fin(ground: PressureRig
     browser = await ground.browser(window=SMALL_WINDOW)
     data = request("GET", "/", host=session.host)
     await browser.send(data)
-    assert (await read_answer(browser)).status == 401
+    assert (await read_response(browser)).status == 401
     await browser.send(data)
     browser.fin()
-    assert (await read_answer(browser)).status == 401
+    assert (await read_response(browser)).status == 401
     assert await ground.freed(browser.address, 2.7) is not None
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from tests.contract import frames
 from tests.contract.messages import request
 from tests.contract.rig import Rig, Session
-from tests.contract.upstream import upgrade_answer
+from tests.contract.upstream import upgrade_response
 from tests.pump.flow import QUIET_SECONDS
 from tests.pump.framings import (
     Chunks,
@@ -75,11 +75,11 @@ def _ask_chunked(rig: Rig, session: Session, cookie: str, size: int) -> bytes:
     return _put(rig, session, cookie, "Transfer-Encoding: chunked")
 
 
-async def _answer_length(ends: Ends, size: int) -> None:
+async def _response_length(ends: Ends, size: int) -> None:
     ends.writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % size)
 
 
-async def _answer_chunked(ends: Ends, size: int) -> None:
+async def _response_chunked(ends: Ends, size: int) -> None:
     ends.writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
 
 
@@ -100,7 +100,7 @@ async def _accept(ends: Ends, size: int, *fields: str) -> None:
         for line in head.split(b"\r\n")
         if line.lower().startswith(b"sec-websocket-key:")
     )
-    ends.writer.write(upgrade_answer(key, *fields))
+    ends.writer.write(upgrade_response(key, *fields))
 
 
 async def _accept_terminal(ends: Ends, size: int) -> None:
@@ -112,11 +112,11 @@ async def _no_greeting(ends: Ends, size: int) -> None:
 
 
 HTTP_KINDS = (
-    Kind(name="length", ask=_ask_length, greet=_answer_length),
+    Kind(name="length", ask=_ask_length, greet=_response_length),
     Kind(
         name="chunked",
         ask=_ask_chunked,
-        greet=_answer_chunked,
+        greet=_response_chunked,
         up=lambda _: chunk,
         came_up=Chunks,
         down=chunk,
