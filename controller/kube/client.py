@@ -111,8 +111,8 @@ class Kube:
             NotFound: If the server does not serve them.
         """
         root = "/apis" if "/" in api else "/api"
-        answer = await self._transport.call("GET", f"{root}/{api}")
-        return {one["name"]: one for one in answer.get("resources") or ()}
+        response = await self._transport.call("GET", f"{root}/{api}")
+        return {one["name"]: one for one in response.get("resources") or ()}
 
     async def list(
         self,

@@ -272,10 +272,10 @@ class Transport:
             try:
                 return await self.once(request)
             except (Throttled, Unavailable) as error:
-                asked = error.retry_after_seconds or 0.0
-                if not error.status or asked > LONGEST_PAUSE_SECONDS:
+                requested = error.retry_after_seconds or 0.0
+                if not error.status or requested > LONGEST_PAUSE_SECONDS:
                     raise
-                await asyncio.sleep(max(asked, pause))
+                await asyncio.sleep(max(requested, pause))
         return await self.once(request)
 
     async def once(self, request: Request) -> Object:

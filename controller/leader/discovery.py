@@ -151,5 +151,5 @@ class CompanionRights:
         if namespace:
             attributes["namespace"] = namespace
         review = {"spec": {"resourceAttributes": attributes}}
-        answer = await self._kube.create(ACCESS_REVIEWS, review)
-        return bool((answer.get("status") or {}).get("allowed"))
+        reviewed = await self._kube.create(ACCESS_REVIEWS, review)
+        return bool((reviewed.get("status") or {}).get("allowed"))

@@ -267,7 +267,7 @@ class Leader:
         await keep_learning(self._kube, self._process.store, self._core.pipeline, term=term)
 
     async def _take_sign_outs(self, term: _Term) -> None:
-        asks = SignOutProcessor(
+        processor = SignOutProcessor(
             store=self._process.store,
             reader=SignOutReader(self._redis, Keys(self._process.settings.instance)),
             term=term.number,
@@ -275,7 +275,7 @@ class Leader:
             publish=term.publisher.look_at_store,
             count=self._count_sign_out,
         )
-        await asks.run()
+        await processor.run()
 
     def _look_at_job(self, job_id: str) -> None:
         if self._term is not None:

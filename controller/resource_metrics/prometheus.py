@@ -125,12 +125,14 @@ class PrometheusSource:
         try:
             async with self._http.get(
                 self._url, params={"query": query}, headers=headers, allow_redirects=False
-            ) as answer:
-                if answer.status in (401, 403):
-                    raise SourceFailed("forbidden", f"the server responded with {answer.status}")
-                if answer.status != 200:
-                    raise SourceFailed("unavailable", f"the server responded with {answer.status}")
-                return _samples(await _read(answer.content))
+            ) as response:
+                if response.status in (401, 403):
+                    raise SourceFailed("forbidden", f"the server responded with {response.status}")
+                if response.status != 200:
+                    raise SourceFailed(
+                        "unavailable", f"the server responded with {response.status}"
+                    )
+                return _samples(await _read(response.content))
         except (aiohttp.ClientError, OSError) as error:
             raise SourceFailed("unavailable", type(error).__name__) from error
 

@@ -560,8 +560,8 @@ def _node_unready_since(spec: Mapping[str, Any], status: Mapping[str, Any]) -> f
     lifecycle controller sets it if the node does not report (``MarkPodsNotReady``), or Volcano's
     scheduler, which gives a reason.
     """
-    told = {one.get("type"): one for one in status.get("conditions") or ()}
-    ready, containers = told.get("Ready") or {}, told.get("ContainersReady") or {}
+    conditions = {one.get("type"): one for one in status.get("conditions") or ()}
+    ready, containers = conditions.get("Ready") or {}, conditions.get("ContainersReady") or {}
     by_node = ready.get("status") == "False" and containers.get("status") == "True"
     if not by_node or spec.get("readinessGates") or ready.get("reason") == _EVICTED_BY_VOLCANO:
         return None

@@ -223,14 +223,14 @@ class Deliveries:
             retry_after: The receiver's ``Retry-After`` in seconds.
             is_busy: Whether that applies to all messages.
         """
-        asked = min(retry_after, LONGEST_RETRY_AFTER_SECONDS)
+        requested = min(retry_after, LONGEST_RETRY_AFTER_SECONDS)
         lane = self._end(send)
         if lane is not None and reached:
             lane.failures += 1
-            lane.due_at = now + max(asked, self._backoff(lane.failures, LONGEST_PAUSE_SECONDS))
+            lane.due_at = now + max(requested, self._backoff(lane.failures, LONGEST_PAUSE_SECONDS))
             self._pause.failed_jobs.add(send.job_id)
         if is_busy:
-            self._pause.asked_until = max(self._pause.asked_until, now + asked)
+            self._pause.asked_until = max(self._pause.asked_until, now + requested)
         # Messages that were sent before the first failure show nothing new.
         failing = not reached or len(self._pause.failed_jobs) >= FAILED_JOBS
         if failing and now >= self._pause.until:

@@ -77,7 +77,7 @@ async def show(
         await turn.rest()
     together = summed(samples)
     now = _now(api, together)
-    answer = JobMetrics(
+    response = JobMetrics(
         id=record.id,
         attempt=record.attempt,
         interval_seconds=api.metrics.interval,
@@ -88,7 +88,7 @@ async def show(
         items=items,
         tools=[_tool(api, tool, task, record.namespace, points) for tool, task in tools],
     )
-    return web.Response(text=answer.model_dump_json(), content_type=JSON)
+    return web.Response(text=response.model_dump_json(), content_type=JSON)
 
 
 def _samples(api: ApiParts, namespace: str, task: TaskView, *, most: int) -> list[Sample]:

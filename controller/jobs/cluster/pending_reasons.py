@@ -168,7 +168,7 @@ class PendingReasons:
             return
         mine = [pod for pod in pods if pod.owner_uid == job.uid and not pod.deleting]
         try:
-            found = await self.ask(job, record, mine, ranks=ranks)
+            found = await self.read_reason(job, record, mine, ranks=ranks)
         except Forbidden as error:
             # The permissions are those of an older version, or the site has restricted them.
             self._not_allowed_until[job.namespace] = self._clock() + FORBIDDEN_SECONDS
@@ -179,13 +179,13 @@ class PendingReasons:
             return
         # Events are deleted after an hour: their absence says nothing.
         explained = record.explained or {}
-        told = explained.get("message"), explained.get("since", job.phase_since)
-        if found is not None and told != (found.message, job.phase_since):
+        recorded = explained.get("message"), explained.get("since", job.phase_since)
+        if found is not None and recorded != (found.message, job.phase_since):
             await self._keep(job, found)
         elif found is None and explained and _has_passed(explained, job, mine, ranks=ranks):
             await self._keep(job, None)
 
-    async def ask(
+    async def read_reason(
         self, job: ObservedJob, record: JobRecord, pods: Sequence[ObservedPod], *, ranks: int
     ) -> Explanation | None:
         """Return why *job* waits, by at most five calls and a list of the nodes.

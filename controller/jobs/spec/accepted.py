@@ -107,12 +107,12 @@ def public_spec(job: Job) -> dict[str, Any]:
     return spec
 
 
-def is_as_asked(spec: Mapping[str, Any], asked: Job) -> bool:
-    """Return whether *spec* is the stored form of *asked*, apart from filled-in fields."""
-    said = public_spec(asked)
+def is_as_requested(spec: Mapping[str, Any], requested: Job) -> bool:
+    """Return whether *spec* is the stored form of *requested*, apart from filled-in fields."""
+    stored = public_spec(requested)
     # A newer version may store a job in another form.
-    if said == spec or not isinstance(spec, Mapping) or "filled" not in spec:
-        return said == spec
+    if stored == spec or not isinstance(spec, Mapping) or "filled" not in spec:
+        return stored == spec
     left = copy.deepcopy({name: value for name, value in spec.items() if name != "filled"})
     for path in spec["filled"]:
         *outer, name = path.split(".")
@@ -123,7 +123,7 @@ def is_as_asked(spec: Mapping[str, Any], asked: Job) -> bool:
             fields.pop(name, None)
     if not left.get("parameters"):
         left.pop("parameters", None)
-    return said == left
+    return stored == left
 
 
 def read_spec(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> Job:

@@ -138,10 +138,10 @@ _NO_SUCH_JOB = "you have no such job, or it has ended"
 
 def asked_ports(job: Job) -> dict[str, set[int]]:
     """Return the ports requested of each peer; empty for those that the peer declares."""
-    asked: dict[str, set[int]] = {}
+    requested: dict[str, set[int]] = {}
     for parameter in job.peers().values():
-        asked.setdefault(parameter.job, set()).update(parameter.ports)
-    return asked
+        requested.setdefault(parameter.job, set()).update(parameter.ports)
+    return requested
 
 
 def declared_ports(job: Job) -> list[int]:

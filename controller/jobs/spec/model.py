@@ -446,12 +446,12 @@ class Job(Strict):
         for parameters that need a plugin; and ``plugins.<name>`` for the fields of a third-party
         plugin.
         """
-        asked = {field: field for field in sorted(self.model_fields_set)}
-        asked |= {path: path for path in (f"plugins.{name}" for name in self.plugins)}
+        required = {field: field for field in sorted(self.model_fields_set)}
+        required |= {path: path for path in (f"plugins.{name}" for name in self.plugins)}
         for name, parameter in self.parameters.items():
             for word in {parameter.type, getattr(parameter, "policy", "")} & CARRIED_TYPES:
-                asked.setdefault(f"parameters.{word}", f"parameters.{name}")
-        return asked
+                required.setdefault(f"parameters.{word}", f"parameters.{name}")
+        return required
 
     def _secret_values(self) -> Iterator[tuple[str, str]]:
         for name, parameter in self.parameters.items():

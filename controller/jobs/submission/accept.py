@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, Final
 
 from controller.jobs.pipeline.pipeline import Pipeline
-from controller.jobs.spec.accepted import Vault, is_as_asked, public_spec
+from controller.jobs.spec.accepted import Vault, is_as_requested, public_spec
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.spec.validation import charged_by
@@ -319,7 +319,7 @@ class Submissions:
         return SubmissionResult(job.id, "rejected" if problems else "created", problems)
 
     def _same(self, job: Job, record: JobRecord) -> bool:
-        if not is_as_asked(record.spec, job):
+        if not is_as_requested(record.spec, job):
             return False
         secrets = job.secrets()
         if record.fingerprint is None:

@@ -69,7 +69,7 @@ NO_DRY_RUN_SECONDS: Final = 300.0
 """The pause after a webhook did not support dry runs."""
 
 Problems = tuple[Problem, ...]
-Answer = Literal["passed", "refused", "unsure", "untried"]
+DryRunResult = Literal["passed", "refused", "unsure", "untried"]
 """``unsure``: the server did not respond, or its refusal is not about the job."""
 
 log = logging.getLogger(__name__)
@@ -82,15 +82,15 @@ class TimeBudget:
     seconds: float = MOST_SECONDS
 
 
-def count_dry_runs(registry: CollectorRegistry) -> Callable[[Answer], None]:
+def count_dry_runs(registry: CollectorRegistry) -> Callable[[DryRunResult], None]:
     """Return a function that counts dry runs of new jobs by their result."""
-    answers = Counter(
+    results = Counter(
         "fumarole_controller_dry_runs",
         "Dry runs of new jobs, by result",
         ["answer"],
         registry=registry,
     )
-    return lambda answer: answers.labels(answer).inc()
+    return lambda result: results.labels(result).inc()
 
 
 class DryRun:
@@ -109,7 +109,7 @@ class DryRun:
         *,
         seconds: float,
         clock: Callable[[], float],
-        count: Callable[[Answer], None] = lambda _: None,
+        count: Callable[[DryRunResult], None] = lambda _: None,
     ) -> None:
         self._kube = kube
         self._seconds = seconds
@@ -127,19 +127,19 @@ class DryRun:
         """
         allowance = allowance or TimeBudget()
         found: list[Problems] = [() for _ in plans]
-        answers: list[Answer] = ["untried" for _ in plans]
+        results: list[DryRunResult] = ["untried" for _ in plans]
 
-        async def ask(index: int) -> None:
+        async def try_one(index: int) -> None:
             async with self._places:
                 if self._clock() >= self._resting_until:
-                    answers[index], found[index] = await self._ask(plans[index])
+                    results[index], found[index] = await self._try(plans[index])
 
         if allowance.seconds:
             async with self._within(allowance), asyncio.TaskGroup() as tasks:
                 for index in range(len(plans)):
-                    tasks.create_task(ask(index))
-        for answer in answers:
-            self._count(answer)
+                    tasks.create_task(try_one(index))
+        for result in results:
+            self._count(result)
         return found
 
     @asynccontextmanager
@@ -155,13 +155,13 @@ class DryRun:
         else:
             allowance.seconds = max(0.0, allowance.seconds - (self._clock() - began))
 
-    async def _ask(self, plan: Plan) -> tuple[Answer, Problems]:
+    async def _try(self, plan: Plan) -> tuple[DryRunResult, Problems]:
         job = plan.volcano_job
         try:
             async with asyncio.timeout(self._seconds):
                 await self._kube.try_create(VCJOBS, job.manifest(), job.namespace)
         except TimeoutError:
-            self._rest(REST_SECONDS, f"no answer within {self._seconds:g} s")
+            self._rest(REST_SECONDS, f"no response within {self._seconds:g} s")
         except KubeError as refusal:
             is_down = isinstance(refusal, Unavailable | Throttled)
             if is_down and verdict_on(refusal, "dry_run") != "final":

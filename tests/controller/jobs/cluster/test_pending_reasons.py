@@ -65,7 +65,7 @@ async def asked(cluster: Cluster, tmp_path: Path, *, record: JobRecord, looks: i
         for _ in range(looks):
             reasons._due()
             now += 1000
-        return await reasons.ask(job, record, [], ranks=1)
+        return await reasons.read_reason(job, record, [], ranks=1)
 
 
 async def test_a_pending_reason_costs_at_most_five_calls(tmp_path: Path) -> None:
