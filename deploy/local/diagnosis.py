@@ -120,10 +120,10 @@ class Diagnosis:
                 f"{where} has the address {address}, which is not in POD_NETWORKS "
                 f"({self._pod_networks}). The gateway dials no other address: set POD_NETWORKS"
             )
-        answer = await try_to_connect(address, port)
-        if answer is None:
+        response = await try_to_connect(address, port)
+        if response is None:
             return f"{dialled}, and {ANSWERS}"
-        return f"{dialled}: {answer}"
+        return f"{dialled}: {response}"
 
 
 async def try_to_connect(address: str, port: int, seconds: float = DIAL_SECONDS) -> str | None:

@@ -212,8 +212,8 @@ async def _together(*calls: Coroutine[Any, Any, None]) -> None:
 
 async def _answers(url: str) -> bool:
     try:
-        async with aiohttp.ClientSession() as http, http.get(url) as answer:
-            return answer.status == 200
+        async with aiohttp.ClientSession() as http, http.get(url) as response:
+            return response.status == 200
     except aiohttp.ClientError:
         return False
 

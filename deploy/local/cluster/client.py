@@ -160,11 +160,11 @@ class Client:
 
     async def list_objects(self, resource: Resource, query: Object) -> tuple[list[Object], str]:
         """Return all objects that *query* selects, and the revision of the list."""
-        answer = await self._call("GET", resource.path(), query=query)
+        response = await self._call("GET", resource.path(), query=query)
         # Items of a typed list do not repeat their kind.
-        kind, version = answer["kind"].removesuffix("List"), answer["apiVersion"]
-        items = [{"kind": kind, "apiVersion": version, **i} for i in answer.get("items") or []]
-        return items, answer["metadata"]["resourceVersion"]
+        kind, version = response["kind"].removesuffix("List"), response["apiVersion"]
+        items = [{"kind": kind, "apiVersion": version, **i} for i in response.get("items") or []]
+        return items, response["metadata"]["resourceVersion"]
 
     async def watch(self, resource: Resource, query: Object) -> AsyncIterator[tuple[str, Object]]:
         """Yield changes until the server ends the stream.
@@ -176,18 +176,18 @@ class Client:
         timeout = aiohttp.ClientTimeout(total=_WATCH_SECONDS + 30, sock_connect=5)
         request = self._session.get(resource.path(), params=query, timeout=timeout)
         with _border():
-            async with request as answer:
-                async for event in _events(answer):
+            async with request as response:
+                async for event in _events(response):
                     yield event
 
     async def text(self, path: str) -> str:
         """Return the response of *path* as text, such as a log."""
         timeout = aiohttp.ClientTimeout(total=_CALL_SECONDS, sock_connect=5)
         with _border():
-            async with self._session.get(path, timeout=timeout) as answer:
-                if answer.status >= 400:
-                    raise await _refusal(answer)
-                return await answer.text()
+            async with self._session.get(path, timeout=timeout) as response:
+                if response.status >= 400:
+                    raise await _refusal(response)
+                return await response.text()
 
     async def _call(
         self,
@@ -206,12 +206,12 @@ class Client:
             if self._limit is not None:
                 await self._limit.wait()
             with _border():
-                async with self._session.request(method, path, **request) as answer:
-                    if answer.status < 400:
-                        decoded: Object = msgspec.json.decode(await answer.read())
+                async with self._session.request(method, path, **request) as response:
+                    if response.status < 400:
+                        decoded: Object = msgspec.json.decode(await response.read())
                         return decoded
-                    error = await _refusal(answer)
-                    pause = float(answer.headers.get("Retry-After", _PAUSE_SECONDS))
+                    error = await _refusal(response)
+                    pause = float(response.headers.get("Retry-After", _PAUSE_SECONDS))
             if error.code != 429 or not left:
                 break
             await asyncio.sleep(pause)
@@ -304,12 +304,12 @@ class Cache:
             _LOG.exception("%s %s/%s", self._resource.plural, *key)
 
 
-async def _events(answer: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Object]]:
+async def _events(response: aiohttp.ClientResponse) -> AsyncIterator[tuple[str, Object]]:
     """Yield type and object of each line of a watch's response."""
-    if answer.status != 200:
-        raise await _refusal(answer)
+    if response.status != 200:
+        raise await _refusal(response)
     buffer = bytearray()
-    async for chunk in answer.content.iter_any():
+    async for chunk in response.content.iter_any():
         buffer += chunk
         *lines, rest = buffer.split(b"\n")
         buffer = bytearray(rest)
@@ -328,12 +328,12 @@ def _revision(value: Object) -> int:
     return int(value["metadata"]["resourceVersion"])
 
 
-async def _refusal(answer: aiohttp.ClientResponse) -> Refused:
-    body = await answer.read()
+async def _refusal(response: aiohttp.ClientResponse) -> Refused:
+    body = await response.read()
     try:
         return _from_status(msgspec.json.decode(body))
     except (msgspec.DecodeError, KeyError, TypeError):
-        return Refused(answer.status, "", body[:200].decode(errors="replace"))
+        return Refused(response.status, "", body[:200].decode(errors="replace"))
 
 
 def _from_status(status: Object) -> Refused:

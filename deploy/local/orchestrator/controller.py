@@ -36,14 +36,14 @@ class Controller:
 
     async def submit(self, job: Mapping[str, Any]) -> dict[str, Any]:
         """Submit one job; the call can be repeated, since this process chooses the id."""
-        answer = await self._call("POST", "/v1/jobs", {"mode": "atomic", "items": [job]})
-        return _only_item(answer)
+        response = await self._call("POST", "/v1/jobs", {"mode": "atomic", "items": [job]})
+        return _only_item(response)
 
     async def jobs_of(self, user: str) -> list[dict[str, Any]]:
         """Return the jobs that *user* submitted last, newest first."""
         query = {"user": user, "order": "newest", "limit": str(MOST_JOBS)}
-        answer = await self._call("GET", "/v1/jobs", query=query)
-        items: list[dict[str, Any]] = answer["items"]
+        response = await self._call("GET", "/v1/jobs", query=query)
+        items: list[dict[str, Any]] = response["items"]
         return items
 
     async def job(self, job_id: str) -> dict[str, Any]:
@@ -65,8 +65,8 @@ class Controller:
     async def log(self, job_id: str) -> str:
         """Return the end of the log of the job's first rank."""
         query = {"rank": "0", "tail": str(LOG_LINES)}
-        answer = await self._call("GET", f"/v1/jobs/{job_id}/logs", query=query)
-        return str(answer["text"])
+        response = await self._call("GET", f"/v1/jobs/{job_id}/logs", query=query)
+        return str(response["text"])
 
     async def metrics(self, job_id: str) -> dict[str, Any]:
         """Return what a job uses, now and in the last minutes."""
@@ -74,8 +74,8 @@ class Controller:
 
     async def tools(self, job_id: str) -> list[dict[str, Any]]:
         """Return the tools of a job."""
-        answer = await self._call("GET", f"/v1/jobs/{job_id}/tools")
-        items: list[dict[str, Any]] = answer["items"]
+        response = await self._call("GET", f"/v1/jobs/{job_id}/tools")
+        items: list[dict[str, Any]] = response["items"]
         return items
 
     async def attach(self, job_id: str, tool: str) -> None:
@@ -111,21 +111,21 @@ class Controller:
         try:
             async with self._http.request(
                 method, path, json=body, params=query, headers=headers, timeout=timeout
-            ) as answer:
-                if answer.content_type == "application/json":
-                    content = await answer.json()
+            ) as response:
+                if response.content_type == "application/json":
+                    content = await response.json()
                 else:
-                    content = {"text": await answer.text(errors="replace")}
+                    content = {"text": await response.text(errors="replace")}
         except (aiohttp.ClientError, TimeoutError) as error:
             raise ControllerError(
                 503, "unreachable", "The controller cannot be reached."
             ) from error
-        if answer.status >= 400:
-            code = str(content.get("code", answer.status))
-            raise ControllerError(answer.status, code, str(content.get("message", "refused")))
+        if response.status >= 400:
+            code = str(content.get("code", response.status))
+            raise ControllerError(response.status, code, str(content.get("message", "refused")))
         return content if isinstance(content, dict) else {"items": content}
 
 
-def _only_item(answer: Mapping[str, Any]) -> dict[str, Any]:
-    item: dict[str, Any] = answer["items"][0]
+def _only_item(response: Mapping[str, Any]) -> dict[str, Any]:
+    item: dict[str, Any] = response["items"][0]
     return item

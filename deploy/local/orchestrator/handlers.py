@@ -86,12 +86,12 @@ class Handlers:
         if request.method == "POST" and request.headers.get("Origin", self._origin) != self._origin:
             return _error(403, "foreign_origin", "This call comes from another page.")
         try:
-            answer = await handler(request)
+            response = await handler(request)
         except ControllerError as error:
-            answer = _error(error.status, error.code, error.message)
+            response = _error(error.status, error.code, error.message)
         except web.HTTPException as error:
-            answer = _error(error.status, "refused", error.reason)
-        answer.headers.update(
+            response = _error(error.status, "refused", error.reason)
+        response.headers.update(
             {
                 # Opening ends in a redirect to the gateway, so form-action has to allow that.
                 "Content-Security-Policy": "default-src 'none'; script-src 'self'; "
@@ -102,7 +102,7 @@ class Handlers:
                 "Cache-Control": "no-store",
             }
         )
-        return answer
+        return response
 
     async def _healthz(self, _request: web.Request) -> web.Response:
         return web.json_response({"status": "ok"})
@@ -128,9 +128,9 @@ class Handlers:
             return _error(400, "no_such_user", f"Users are {' and '.join(USERS)}.")
         ticket = secrets.token_urlsafe(32)
         self._signed_in[ticket] = user
-        answer = web.json_response({"user": user})
-        answer.set_cookie(COOKIE, ticket, httponly=True, samesite="Lax", path="/")
-        return answer
+        response = web.json_response({"user": user})
+        response.set_cookie(COOKIE, ticket, httponly=True, samesite="Lax", path="/")
+        return response
 
     def _user(self, request: web.Request) -> str:
         user = self._signed_in.get(request.cookies.get(COOKIE, ""))
@@ -177,8 +177,8 @@ class Handlers:
         return job_id
 
     async def _extend(self, request: web.Request) -> web.Response:
-        answer = await self._controller.extend(await self._own(request), EXTENSION_SECONDS)
-        return web.json_response({"expires_at": answer.get("expires_at")})
+        response = await self._controller.extend(await self._own(request), EXTENSION_SECONDS)
+        return web.json_response({"expires_at": response.get("expires_at")})
 
     async def _share(self, request: web.Request) -> web.Response:
         job_id, user, body = request.match_info["id"], self._user(request), await _json(request)
@@ -193,16 +193,16 @@ class Handlers:
         return web.json_response({"text": text})
 
     async def _history(self, request: web.Request) -> web.Response:
-        answer = await self._controller.history(await self._own(request))
+        response = await self._controller.history(await self._own(request))
         told = ("at", "attempt", "state", "reason", "message")
-        updates = answer.get("updates", [])[-MOST_UPDATES:]
+        updates = response.get("updates", [])[-MOST_UPDATES:]
         shown = [{name: one.get(name) for name in told} for one in updates]
         return web.json_response({"updates": shown})
 
     async def _metrics(self, request: web.Request) -> web.Response:
-        answer = await self._controller.metrics(await self._own(request))
+        response = await self._controller.metrics(await self._own(request))
         told = ("values", "missing", "series")
-        return web.json_response({name: answer.get(name, {}) for name in told})
+        return web.json_response({name: response.get(name, {}) for name in told})
 
     async def _tools_of(self, request: web.Request) -> web.Response:
         tools = await self._controller.tools(await self._own(request))

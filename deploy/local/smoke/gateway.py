@@ -112,10 +112,10 @@ class Opened:
             SmokeFailed: If the request is refused.
         """
         headers = {"Origin": self._origin} | headers
-        async with self._http.post(self._origin + path, json=body, headers=headers) as answer:
-            if answer.status >= 400:
-                raise SmokeFailed(f"POST {path} was answered {answer.status}")
-            content: dict[str, Any] = await answer.json()
+        async with self._http.post(self._origin + path, json=body, headers=headers) as response:
+            if response.status >= 400:
+                raise SmokeFailed(f"POST {path} was answered {response.status}")
+            content: dict[str, Any] = await response.json()
             return content
 
     @asynccontextmanager
@@ -136,18 +136,18 @@ class Opened:
     async def until_ready(self) -> None:
         """Return when the gateway reports the session as ready, as the starting page does."""
         while True:
-            async with await self.get("/.fumarole/state") as answer:
-                if answer.status == 200 and (await answer.json())["state"] == "ready":
+            async with await self.get("/.fumarole/state") as response:
+                if response.status == 200 and (await response.json())["state"] == "ready":
                     return
-                if answer.status not in (200, *_NOT_YET):
-                    raise SmokeFailed(f"the session's state was answered {answer.status}")
+                if response.status not in (200, *_NOT_YET):
+                    raise SmokeFailed(f"the session's state was answered {response.status}")
             await asyncio.sleep(LOOK_SECONDS)
 
 
-async def code_of(answer: aiohttp.ClientResponse) -> str:
+async def code_of(response: aiohttp.ClientResponse) -> str:
     """Return the code of a refusal by the gateway, in brackets; "" for any other response."""
     try:
-        content = json.loads(await answer.read())
+        content = json.loads(await response.read())
         return f" ({content['code']}: {content['message']})"
     except (ValueError, KeyError, TypeError):
         return ""
@@ -161,9 +161,9 @@ async def open_link(http: aiohttp.ClientSession, url: str) -> Opened | None:
     """
     link = Link.read(url)
     form = {"token": link.token, "next": link.next}
-    async with http.post(link.origin + link.path, data=form, allow_redirects=False) as answer:
-        if answer.status in _NOT_YET:
+    async with http.post(link.origin + link.path, data=form, allow_redirects=False) as response:
+        if response.status in _NOT_YET:
             return None
-        if answer.status != 303:
-            raise SmokeFailed(f"opening was answered {answer.status}")
-        return Opened(http, link.origin, answer.headers["Location"])
+        if response.status != 303:
+            raise SmokeFailed(f"opening was answered {response.status}")
+        return Opened(http, link.origin, response.headers["Location"])

@@ -38,14 +38,14 @@ async def _execute(opened: Opened, kernel: str, code: str) -> str:
         async for message in channels:
             if message.type is not WSMsgType.TEXT:
                 continue
-            answer = message.json()
-            if answer["parent_header"].get("msg_id") != request["header"]["msg_id"]:
+            response = message.json()
+            if response["parent_header"].get("msg_id") != request["header"]["msg_id"]:
                 continue
-            match answer["msg_type"]:
+            match response["msg_type"]:
                 case "execute_result":
-                    return str(answer["content"]["data"]["text/plain"])
+                    return str(response["content"]["data"]["text/plain"])
                 case "error":
-                    raise SmokeFailed(f"the kernel raised {answer['content']['ename']}")
+                    raise SmokeFailed(f"the kernel raised {response['content']['ename']}")
     raise SmokeFailed("the kernel's WebSocket was closed before it answered")
 
 

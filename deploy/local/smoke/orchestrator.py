@@ -31,8 +31,8 @@ class User:
 
     async def start(self, app: str) -> str:
         """Start *app*; return its job."""
-        answer = await self._call("POST", "/api/jobs", {"app": app})
-        return str(answer["id"])
+        response = await self._call("POST", "/api/jobs", {"app": app})
+        return str(response["id"])
 
     async def link(self, job: str) -> str:
         """Return an address that opens the job's app once."""
@@ -70,9 +70,9 @@ class User:
         return absent
 
     async def _call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
-        async with self._http.request(method, self._url + path, json=body) as answer:
-            content: dict[str, Any] = await answer.json()
-            if answer.status >= 400:
+        async with self._http.request(method, self._url + path, json=body) as response:
+            content: dict[str, Any] = await response.json()
+            if response.status >= 400:
                 text = content.get("message", "")
-                raise SmokeFailed(f"{method} {path} was answered {answer.status}: {text}")
+                raise SmokeFailed(f"{method} {path} was answered {response.status}: {text}")
             return content

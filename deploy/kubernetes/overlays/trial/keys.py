@@ -152,15 +152,15 @@ def call(method: str, path: str, body: Any = None) -> tuple[int, Any]:
             None if body is None else json.dumps(body),
             {"Authorization": f"Bearer {token}", "Content-Type": "application/json"},
         )
-        answer = server.getresponse()
-        content = json.loads(answer.read())
+        response = server.getresponse()
+        content = json.loads(response.read())
     except HTTPException as error:
         raise ConnectionError(f"the API server broke off: {error!r}") from error
     finally:
         server.close()
-    if answer.status >= BAD and answer.status != CONFLICT:
-        raise ConnectionError(f"the API server answers {answer.status}: {content.get('message')}")
-    return answer.status, content
+    if response.status >= BAD and response.status != CONFLICT:
+        raise ConnectionError(f"the API server answers {response.status}: {content.get('message')}")
+    return response.status, content
 
 
 if __name__ == "__main__":

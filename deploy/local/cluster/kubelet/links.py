@@ -53,8 +53,8 @@ def join(pod: socket.socket, node: socket.socket, name: str) -> tuple[int, int]:
 
 def index_of(kernel: socket.socket, name: str) -> int:
     """Return the index of the link *name* in the network of *kernel*."""
-    answer = fcntl.ioctl(kernel.fileno(), 0x8933, struct.pack("16si20x", name.encode(), 0))
-    return int(struct.unpack_from("16si", answer)[1])
+    response = fcntl.ioctl(kernel.fileno(), 0x8933, struct.pack("16si20x", name.encode(), 0))
+    return int(struct.unpack_from("16si", response)[1])
 
 
 def bring_up(kernel: socket.socket, index: int, *, node: bool = False) -> None:

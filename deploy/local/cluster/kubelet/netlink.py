@@ -91,9 +91,9 @@ def ask(kernel: socket.socket, *messages: bytes) -> None:
         kernel.setblocking(False)
 
 
-def _acknowledged(answer: bytes) -> set[int]:
+def _acknowledged(response: bytes) -> set[int]:
     done = set()
-    for kind, body in split(answer):
+    for kind, body in split(response):
         if kind == _ERROR:
             code, _, _, _, sequence, _ = struct.unpack_from("=iIHHII", body)
             if code:

@@ -146,11 +146,11 @@ class Sandbox:
             os.close(body)
             theirs.close()
         async with asyncio.timeout(_START_SECONDS):
-            answer, fds = await _receive(ours)
-        if answer is None or "error" in answer:
+            response, fds = await _receive(ours)
+        if response is None or "error" in response:
             ours.close()
-            raise StartFailed(answer["error"] if answer else "it was killed while starting")
-        return Process(answer["pid"], fds[0] if fds else None, ours)
+            raise StartFailed(response["error"] if response else "it was killed while starting")
+        return Process(response["pid"], fds[0] if fds else None, ours)
 
     async def connect(self, address: str, port: int) -> socket.socket:
         """Return a connection to *port*, opened from inside the Pod's network.
@@ -193,10 +193,10 @@ class Sandbox:
             try:
                 self._control.send(json.dumps(request).encode())
                 async with asyncio.timeout(_START_SECONDS):
-                    answer, fds = await _receive(self._control)
+                    response, fds = await _receive(self._control)
             except (OSError, TimeoutError) as error:
                 raise SandboxFailed("the sandbox is gone") from error
-        if answer is None:
+        if response is None:
             raise SandboxFailed("the sandbox is gone")
         return fds
 
