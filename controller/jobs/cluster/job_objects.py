@@ -168,8 +168,9 @@ class JobObjects:
             try:
                 await self._kube.create(COMMANDS, body, job.namespace)
             except AlreadyExists:
-                if await self._has_command(job_id, job.namespace, what) is None:
-                    continue
+                with suppress(NotFound):  # Volcano has just carried it out
+                    if await self._has_command(job_id, job.namespace, what) is None:
+                        continue
             return
         raise Unavailable("Commands of somebody else have our names")
 

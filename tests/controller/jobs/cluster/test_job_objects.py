@@ -13,7 +13,7 @@ from controller.jobs.cluster.job_objects import JobObjects
 from controller.kube.errors import Conflict, Forbidden, NotServed
 from controller.store.jobs.progress import CompanionRecord
 from tests.controller.kube.api_server import Answer, Script, says, serving, thing
-from tests.controller.samples import make_pod
+from tests.controller.samples import make_observed, make_pod
 
 # The response of kube-apiserver 1.3x for an unknown kind, and for an unknown group.
 NO_KIND = says({"kind": "Status", "reason": "NotFound", "details": {}, "code": 404,
@@ -105,6 +105,16 @@ async def test_objects_created_by_volcano_are_deleted_by_owner_uid(tmp_path: Pat
     async with serving(Script(answer), tmp_path) as kube:
         await JobObjects(kube, instance="test").remove_volcanos("jobs", "j-a", "owner")
     assert deleted == [("/api/v1/namespaces/jobs/services/j-a", {"uid": "service"})]
+
+
+async def test_a_command_that_volcano_takes_meanwhile_is_issued(tmp_path: Path) -> None:
+    text = 'commands.bus.volcano.sh "j-a.command" already exists'
+    exists = says({"kind": "Status", "reason": "AlreadyExists", "code": 409, "message": text}, 409)
+    script = Script(exists, GONE)
+    async with serving(script, tmp_path) as kube:
+        job = make_observed()
+        await JobObjects(kube, instance="test").command("a", job, "AbortJob")
+    assert [method for method, *_ in script.requests] == ["POST", "GET"]
 
 
 NO_RIGHT = says({"kind": "Status", "reason": "Forbidden", "code": 403, "message": "no"}, 403)
