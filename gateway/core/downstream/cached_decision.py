@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from copy import copy
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.assertions import Assertion
@@ -112,9 +112,7 @@ class CachedDecision(msgspec.Struct, kw_only=True, eq=False):
 
     def for_client(self, address: str) -> CachedDecision:
         """Return the decision on another connection's upgrade, by the client at *address*."""
-        decision = copy(self)
-        decision.access_right = self.access_right.for_client(address)
-        return decision
+        return replace(self, access_right=self.access_right.for_client(address))
 
     def _holds(self, table: RouteTable, now: float) -> bool:
         """Return whether neither the table nor the time has ended the decision."""
