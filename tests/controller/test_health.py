@@ -27,9 +27,9 @@ async def test_without_redis_the_api_of_a_single_replica_stays_ready(
     )  # fmt: skip
     async with running(one):
         url = f"http://{one.addresses['ops']}/readyz"
-        async with aiohttp.ClientSession() as http, http.get(url) as answer:
-            told = await answer.json()
-        assert (answer.status, told["status"]) == (200, "degraded")
+        async with aiohttp.ClientSession() as http, http.get(url) as response:
+            told = await response.json()
+        assert (response.status, told["status"]) == (200, "degraded")
         assert told["reasons"][0] == "routes are not published to Redis"
         await one.submit("goes")
         await one.until("goes", "RUNNING")

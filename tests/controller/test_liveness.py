@@ -52,8 +52,8 @@ def install(folder: Path) -> dict[str, str]:
 
 async def health(controller: Controller) -> tuple[int, list[str]]:
     url = f"http://{controller.addresses['ops']}/healthz"
-    async with aiohttp.ClientSession() as http, http.get(url) as answer:
-        return answer.status, (await answer.json()).get("reasons", [])
+    async with aiohttp.ClientSession() as http, http.get(url) as response:
+        return response.status, (await response.json()).get("reasons", [])
 
 
 async def test_liveness_fails_if_all_workers_stall_and_jobs_wait(

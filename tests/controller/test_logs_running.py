@@ -60,8 +60,8 @@ async def get(controller: Controller, path: str, **headers: str) -> tuple[int, s
     token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
     url = f"http://{controller.addresses['api']}{path}"
     sent = {"Authorization": f"Bearer {token}", **headers}
-    async with aiohttp.ClientSession() as http, http.get(url, headers=sent) as answer:
-        return answer.status, await answer.text(), dict(answer.headers)
+    async with aiohttp.ClientSession() as http, http.get(url, headers=sent) as response:
+        return response.status, await response.text(), dict(response.headers)
 
 
 async def events(
@@ -72,9 +72,9 @@ async def events(
     headers = {"Authorization": f"Bearer {token}"} | ({"Last-Event-ID": last} if last else {})
     url = f"http://{controller.addresses['api']}{path}"
     event = {"id": ""}
-    async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as answer:
-        assert answer.status == 200, await answer.text()
-        async for line in answer.content:
+    async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as response:
+        assert response.status == 200, await response.text()
+        async for line in response.content:
             name, _, value = line.decode().rstrip("\n").partition(": ")
             if name:
                 event[name] = value

@@ -280,8 +280,8 @@ async def test_an_unknown_ended_or_foreign_job_cannot_be_named(
     messages = set()
     for index, other in enumerate(("named-a", "named-b", "absent")):
         job = {"id": f"named-{index}", **least, "parameters": peer(other, "lab")}
-        answer = await controller.call("POST", "/v1/jobs", {"items": [job]}, expect=422)
-        (problem,) = answer["details"]["problems"]
+        response = await controller.call("POST", "/v1/jobs", {"items": [job]}, expect=422)
+        (problem,) = response["details"]["problems"]
         assert problem["path"] == "items[0].parameters.lab.job"
         messages.add(problem["message"])
     # The messages do not reveal which jobs other owners have.
@@ -306,16 +306,16 @@ async def test_a_public_link_is_routed_while_the_job_lives(
     private = await controller.open("link-a", endpoint="site")
     assert (await routes.until(private, "ready"))["public"] is False
     taken = {"id": "link-b", "owner": {"user": "ada"}, **WEB, "links": ["our-demo"]}
-    answer = await controller.call("POST", "/v1/jobs", {"items": [taken]}, expect=409)
-    assert answer["details"]["problems"] == [
+    response = await controller.call("POST", "/v1/jobs", {"items": [taken]}, expect=409)
+    assert response["details"]["problems"] == [
         {"path": "items[0].links[0]", "message": "is in use by another job"}
     ]
     await controller.call("DELETE", "/v1/jobs/link-a", expect=202)
     await controller.until("link-a", "SUCCESS")
     await routes.until_gone(route["sid"])
     strangers = taken | {"owner": {"user": "bob"}}
-    answer = await controller.call("POST", "/v1/jobs", {"items": [strangers]}, expect=409)
-    assert answer["details"]["problems"][0]["message"] == "is reserved for another owner"
+    response = await controller.call("POST", "/v1/jobs", {"items": [strangers]}, expect=409)
+    assert response["details"]["problems"][0]["message"] == "is reserved for another owner"
     await controller.call("POST", "/v1/jobs", {"items": [taken]})
     again = await eventually(linked, what="the link does not lead to the next job")
     assert again["sid"] != route["sid"]

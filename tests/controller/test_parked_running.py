@@ -39,8 +39,8 @@ def kept(folder: Path, job_id: str) -> str:
 
 async def metric(one: Controller, name: str) -> float:
     url = f"http://{one.addresses['ops']}/metrics"
-    async with aiohttp.ClientSession() as http, http.get(url) as answer:
-        lines = (await answer.text()).splitlines()
+    async with aiohttp.ClientSession() as http, http.get(url) as response:
+        lines = (await response.text()).splitlines()
     return float(next(line.split()[1] for line in lines if line.startswith(f"{name} ")))
 
 

@@ -55,15 +55,15 @@ async def two_gateways(
 async def state(gateway: GatewayProcess, sid: str, cookie: str) -> int:
     """Return the status for the cookie, or 0 if its right ended during the request."""
     with suppress(ConnectionError, EOFError):
-        answer = await gateway.ask(sid, "GET", "/.fumarole/state", {"Cookie": cookie})
-        return answer.status
+        response = await gateway.ask(sid, "GET", "/.fumarole/state", {"Cookie": cookie})
+        return response.status
     return 0
 
 
 async def sign_out(gateway: GatewayProcess, sid: str, cookie: str) -> None:
     sent = {"Cookie": cookie, "Origin": gateway.origin(sid)}
-    answer = await gateway.ask(sid, "POST", PATH, sent)
-    assert answer.status == 200, answer
+    response = await gateway.ask(sid, "POST", PATH, sent)
+    assert response.status == 200, response
 
 
 async def measured(folder: Path, redis_server: RedisServer, times: int) -> list[float]:

@@ -88,8 +88,8 @@ async def until_equal(controller: Controller, gateway: GatewayProcess) -> None:
     async def equal() -> bool:
         ours = await told(gateway)
         url = f"http://{controller.addresses['ops']}/debug/routes"
-        async with aiohttp.ClientSession() as http, http.get(url) as answer:
-            theirs = await answer.json()
+        async with aiohttp.ClientSession() as http, http.get(url) as response:
+            theirs = await response.json()
         names = ("epoch", "seq", "hash")
         settled = theirs["published"] and not theirs["changed_jobs"]
         return settled and [ours.get(n) for n in names] == [theirs[n] for n in names]

@@ -57,8 +57,8 @@ class World:
             }
             for job_id in ids
         ]
-        answer = await self.controller.call("POST", "/v1/jobs", {"items": items})
-        assert all(one["result"] == "created" for one in answer["items"]), answer
+        response = await self.controller.call("POST", "/v1/jobs", {"items": items})
+        assert all(one["result"] == "created" for one in response["items"]), response
 
     async def cancel(self, job_id: str) -> None:
         await self.controller.call("DELETE", f"/v1/jobs/{job_id}", expect=202)

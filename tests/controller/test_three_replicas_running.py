@@ -46,9 +46,9 @@ class Turns:
                 one = at or next(self._turns)
                 url = f"http://{one.addresses.get('api', 'localhost:1')}{path}"
                 try:
-                    async with http.request(method, url, json=body) as answer:
-                        if answer.status not in RETRIED:
-                            return answer.status, await answer.json()
+                    async with http.request(method, url, json=body) as response:
+                        if response.status not in RETRIED:
+                            return response.status, await response.json()
                 except aiohttp.ClientError:
                     pass
                 await asyncio.sleep(0.2)

@@ -12,11 +12,11 @@ def make_job(job_id: str = "j1", **fields: Any) -> dict[str, Any]:
 
 
 async def submit(api: Api, *jobs: Any, mode: str = "atomic") -> tuple[int, dict[str, Any]]:
-    answer = await api.client.post("/v1/jobs", json={"mode": mode, "items": list(jobs)})
-    return answer.status, await answer.json()
+    response = await api.client.post("/v1/jobs", json={"mode": mode, "items": list(jobs)})
+    return response.status, await response.json()
 
 
 async def ids(api: Api, query: str = "") -> list[str]:
-    answer = await api.client.get(f"/v1/jobs{query}")
-    assert answer.status == 200, await answer.text()
-    return [job["id"] for job in (await answer.json())["items"]]
+    response = await api.client.get(f"/v1/jobs{query}")
+    assert response.status == 200, await response.text()
+    return [job["id"] for job in (await response.json())["items"]]

@@ -47,8 +47,8 @@ async def test_creations_changes_and_ends_are_audited_with_their_caller(
     await submit(api, make_job("j1"), make_job("j2", time_allocation_seconds=60))
     await submit(api, make_job("j1"))  # a repeated request changes nothing
     items = [{"job": "j1", "rank": 0, "kind": "terminal"}]
-    answer = await (await api.client.post("/v1/sessions", json={"items": items})).json()
-    sid = answer["items"][0]["sid"]
+    response = await (await api.client.post("/v1/sessions", json={"items": items})).json()
+    sid = response["items"][0]["sid"]
     revoke = f"/v1/sessions/{sid}/revoke"
     assert (await api.client.post(revoke, json={"sub": "eve"})).status == 200
     assert (await api.client.post(revoke, json={"jti": "t1"})).status == 200
@@ -76,8 +76,8 @@ async def test_a_caller_without_valid_token_is_audited_without_subject(
 ) -> None:
     forged = service_token(sub="root") + "x"
     for value in ("", "Basic cm9vdDpwdw==", f"Bearer {forged}"):
-        answer = await api.client.delete("/v1/jobs/j1?q=secret", headers={"Authorization": value})
-        assert answer.status == 401
+        response = await api.client.delete("/v1/jobs/j1?q=secret", headers={"Authorization": value})
+        assert response.status == 401
     assert [one["reason"] for one in kept.of("refused")] == ["unauthorized"] * 3
     for one in kept.lines:
         assert one["operation"] == "DELETE /v1/jobs/{id}"
@@ -100,8 +100,8 @@ async def test_a_flood_of_refusals_writes_twenty_records_and_a_count(
     api: Api, kept: RecordingHandler
 ) -> None:
     for _ in range(50):
-        answer = await api.client.get("/v1/jobs", headers={"Authorization": "Bearer x"})
-        assert answer.status == 401
+        response = await api.client.get("/v1/jobs", headers={"Authorization": "Bearer x"})
+        assert response.status == 401
     assert len(kept.lines) == 20
     await api.client.close()
     assert len(kept.lines) == 21

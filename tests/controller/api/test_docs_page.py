@@ -32,9 +32,9 @@ async def unauthenticated(api: Api) -> AsyncIterator[aiohttp.ClientSession]:
 async def test_the_openapi_document_needs_no_token(
     api: Api, unauthenticated: aiohttp.ClientSession
 ) -> None:
-    async with unauthenticated.get("/docs/openapi.json") as answer:
-        assert answer.status == 200
-        assert await answer.json() == api.described.document
+    async with unauthenticated.get("/docs/openapi.json") as response:
+        assert response.status == 200
+        assert await response.json() == api.described.document
     assert {route.path for route in DocsPage(bytes).routes()} == PUBLIC
 
 
@@ -54,8 +54,8 @@ async def test_the_openapi_document_needs_no_token(
 async def test_every_other_path_needs_a_token(
     unauthenticated: aiohttp.ClientSession, method: str, path: str, status: int
 ) -> None:
-    async with unauthenticated.request(method, path) as answer:
-        assert answer.status == status
+    async with unauthenticated.request(method, path) as response:
+        assert response.status == status
 
 
 async def test_the_openapi_document_is_built_once_on_demand(
@@ -72,7 +72,7 @@ async def test_the_openapi_document_is_built_once_on_demand(
     client = await aiohttp_client(app)
     assert threads == []
     answers = await asyncio.gather(*(client.get("/docs/openapi.json") for _ in range(3)))
-    assert [await answer.text() for answer in answers] == ["{}"] * 3
+    assert [await response.text() for response in answers] == ["{}"] * 3
     # The description is built in a thread, so that it does not block the event loop.
     (thread,) = threads
     assert thread != threading.get_ident()
@@ -97,22 +97,22 @@ async def test_an_unbuilt_page_explains_how_to_build_it(
 async def test_the_page_references_immutable_assets(
     unauthenticated: aiohttp.ClientSession,
 ) -> None:
-    async with unauthenticated.get("/docs") as answer:
-        page = await answer.text()
-        policy = answer.headers["Content-Security-Policy"]
-        assert (answer.status, answer.headers["X-Content-Type-Options"]) == (200, "nosniff")
+    async with unauthenticated.get("/docs") as response:
+        page = await response.text()
+        policy = response.headers["Content-Security-Policy"]
+        assert (response.status, response.headers["X-Content-Type-Options"]) == (200, "nosniff")
     assert "unsafe" not in policy
     assert "default-src 'none'" in policy
     named = re.findall(r'(?:src|href)="(/docs/[^"]+\.(?:js|css))"', page)
     assert len(named) == 3
     for path in named:
-        async with unauthenticated.get(path) as answer:
-            assert answer.status == 200
-            assert answer.content_type == (
+        async with unauthenticated.get(path) as response:
+            assert response.status == 200
+            assert response.content_type == (
                 "text/css" if path.endswith("css") else "text/javascript"
             )
-            assert answer.headers["Content-Encoding"] == "gzip"
-            assert "immutable" in answer.headers["Cache-Control"]
+            assert response.headers["Content-Encoding"] == "gzip"
+            assert "immutable" in response.headers["Cache-Control"]
 
 
 @pytest.mark.timeout(300)
@@ -144,8 +144,8 @@ async def test_the_page_renders_in_a_browser_and_calls_the_api_with_a_token(api:
         await operation.click()
         await operation.get_by_role("button", name="Try it out").click()
         await operation.get_by_role("button", name="Execute").click()
-        answer = operation.locator(".live-responses-table")
-        await expect(answer).to_contain_text('"mode": "running"', timeout=PATIENCE_MS)
+        response = operation.locator(".live-responses-table")
+        await expect(response).to_contain_text('"mode": "running"', timeout=PATIENCE_MS)
         await browser.close()
     assert complaints == []
     origin = str(api.client.make_url("/"))

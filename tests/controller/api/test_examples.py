@@ -38,11 +38,11 @@ def requests() -> list[tuple[str, Any]]:
 @pytest.mark.parametrize("number", range(len(requests())))
 async def test_documented_requests_are_accepted(api: Api, number: int) -> None:
     path, body = requests()[number]
-    answer = await api.client.post(path, json=body)
-    said = await answer.json()
+    response = await api.client.post(path, json=body)
+    said = await response.json()
     problems = said.get("details", {}).get("problems", [])
-    if answer.status not in (200, 201):
-        assert answer.status == 422, said
+    if response.status not in (200, 201):
+        assert response.status == 422, said
         assert [one for one in problems if not DECLARED.search(one["message"])] == []
     assert len(problems) == len({(one["path"], one["message"]) for one in problems})
 

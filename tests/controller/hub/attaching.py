@@ -78,9 +78,9 @@ class Hub:
             "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
             "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Protocol": SUBPROTOCOL,
         }  # fmt: skip
-        answer = await self.http.get(self.url(sid), headers=upgrade | headers)
-        assert answer.status != 101
-        return answer
+        response = await self.http.get(self.url(sid), headers=upgrade | headers)
+        assert response.status != 101
+        return response
 
 
 class Client:

@@ -63,12 +63,12 @@ class FakeTerminals(TerminalSessions):
 
     async def held(self) -> Mapping[str, Terminal]:
         self._check()
-        answer = dict(self.terminals)
+        response = dict(self.terminals)
         self.polling = True
         await self.pause.wait()
         self.polling = False
         self.polled += 1
-        return answer
+        return response
 
     async def hold_poll(self) -> None:
         """Wait until a poll has read the terminals, and keep its result back."""

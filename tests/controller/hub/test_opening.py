@@ -159,9 +159,9 @@ async def test_a_shell_killed_with_its_container_is_reported_lost() -> None:
     assert len(executor.commands) == 2, "nobody hangs up on a process that has ended"
 
 
-@pytest.mark.parametrize("answer", [Exited(None, "the container is not running"), Exited(126)])
-async def test_a_container_without_processes_has_ended(answer: Exited) -> None:
-    executor = Scripted([STARTED, KILLED], [answer])
+@pytest.mark.parametrize("response", [Exited(None, "the container is not running"), Exited(126)])
+async def test_a_container_without_processes_has_ended(response: Exited) -> None:
+    executor = Scripted([STARTED, KILLED], [response])
     stream, _ = await open_shell(executor, WHERE)
     assert await stream.receive() == Exited(None, "the container has ended", lost=True)
     assert executor.streams[1].closed

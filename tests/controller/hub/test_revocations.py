@@ -182,8 +182,8 @@ async def test_a_revoked_user_cannot_reattach_through_a_lagging_gateway(
 ) -> None:
     await revoke(hub, jti="open-bob")
     token = hub.token(sub="bob", grant=grant(hub, "bob"))
-    answer = await hub.refused({"Authorization": f"Bearer {token}"})
-    assert (answer.status, (await answer.json())["code"]) == (401, "grant_revoked")
+    response = await hub.refused({"Authorization": f"Bearer {token}"})
+    assert (response.status, (await response.json())["code"]) == (401, "grant_revoked")
     await enter(hub, "ada")
 
 

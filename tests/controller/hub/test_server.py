@@ -85,10 +85,10 @@ async def test_at_shutdown_clients_are_told_to_reconnect(
     "header", ["", "Basic YWRhOng=", "Bearer", "Bearer x", "Bearer a.b.c", "Bearer é"]
 )
 async def test_an_attach_needs_a_valid_token(hub: Hub, executor: FakeExecutor, header: str) -> None:
-    answer = await hub.refused({"Authorization": header} if header else {})
-    assert answer.status == 401
-    assert answer.headers["WWW-Authenticate"] == "Bearer"
-    assert set(await answer.json()) == {"code", "message"}
+    response = await hub.refused({"Authorization": header} if header else {})
+    assert response.status == 401
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+    assert set(await response.json()) == {"code", "message"}
 
 
 async def test_tokens_of_other_keys_times_and_terminals_are_refused(hub: Hub) -> None:
@@ -107,8 +107,8 @@ async def test_tokens_of_other_keys_times_and_terminals_are_refused(hub: Hub) ->
 async def test_a_token_attaches_once(hub: Hub) -> None:
     token = hub.token()
     await hub.attach(token=token)
-    answer = await hub.refused({"Authorization": f"Bearer {token}"})
-    assert answer.status == 409
+    response = await hub.refused({"Authorization": f"Bearer {token}"})
+    assert response.status == 409
 
 
 async def test_of_two_concurrent_attaches_with_one_token_one_succeeds(hub: Hub) -> None:
@@ -126,10 +126,10 @@ async def test_a_failed_exec_is_503_with_retry_after(
     executor.refuse = ExecFailed("pods/exec was refused with 500", status=500)
     async with hub_serving(store, clock, executor) as hub:
         await assign(hub)
-        answer = await hub.refused({"Authorization": f"Bearer {hub.token()}"})
-        assert answer.status == 503
-        assert int(answer.headers["Retry-After"]) >= 1
-        assert "500" in (await answer.json())["message"]
+        response = await hub.refused({"Authorization": f"Bearer {hub.token()}"})
+        assert response.status == 503
+        assert int(response.headers["Retry-After"]) >= 1
+        assert "500" in (await response.json())["message"]
 
 
 async def test_an_invalid_upgrade_is_400_and_spends_no_token(hub: Hub) -> None:

@@ -57,7 +57,7 @@ def test_deeply_nested_json_does_not_crash(depth: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         EMPTY | {"metadata": {"resourceVersion": "7"}},
         EMPTY | {"metadata": {"resourceVersion": "7", "continue": "", "remainingItemCount": None}},
@@ -66,12 +66,12 @@ def test_deeply_nested_json_does_not_crash(depth: int) -> None:
         {"metadata": {"resourceVersion": "7"}, "items": []},
     ],
 )
-def test_a_list_without_items_is_empty(answer: dict[str, Any]) -> None:
-    assert decode_page(json.dumps(answer).encode()) == ([], "7", "")
+def test_a_list_without_items_is_empty(response: dict[str, Any]) -> None:
+    assert decode_page(json.dumps(response).encode()) == ([], "7", "")
 
 
 @pytest.mark.parametrize(
-    "answer",
+    "response",
     [
         {"items": {}, "metadata": {"resourceVersion": "7"}},
         {"items": [], "metadata": []},
@@ -81,16 +81,16 @@ def test_a_list_without_items_is_empty(answer: dict[str, Any]) -> None:
         [],
     ],
 )
-async def test_a_body_that_is_no_list_is_unavailable(tmp_path: Path, answer: Any) -> None:
-    async with serving(Script(says(answer)), tmp_path) as kube:
+async def test_a_body_that_is_no_list_is_unavailable(tmp_path: Path, response: Any) -> None:
+    async with serving(Script(says(response)), tmp_path) as kube:
         with pytest.raises(Unavailable):
             await kube.list(PODS)
 
 
 @pytest.mark.parametrize("kind", [CONFIG_MAPS, COMMANDS, PODS])
 async def test_every_list_call_reads_null_as_empty(tmp_path: Path, kind: Kind) -> None:
-    answer = EMPTY | {"metadata": {"resourceVersion": "7"}}
-    async with serving(Script(says(answer)), tmp_path) as kube:
+    response = EMPTY | {"metadata": {"resourceVersion": "7"}}
+    async with serving(Script(says(response)), tmp_path) as kube:
         assert [page async for page in kube.metadata(kind, labels="a=b")] == []
         assert await kube.list(kind, "ns", fields="a=b") == []
         assert [part async for part in kube.parts(kind)] == [Part([], is_last=True, version="7")]

@@ -243,18 +243,18 @@ async def test_a_failing_credential_plugin_keeps_the_last_credentials(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(transport, "CREDENTIALS_SECONDS", 0.0)
-    server, answer = Server(says(thing("a", "1"))), tmp_path / "answer"
+    server, response = Server(says(thing("a", "1"))), tmp_path / "answer"
     said = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential"}
-    answer.write_text(json.dumps(said | {"status": {"token": "token-1"}}))
+    response.write_text(json.dumps(said | {"status": {"token": "token-1"}}))
     async with serving(server, tmp_path):
         path = tmp_path / "kubeconfig"
         content = json.loads(path.read_text())
-        program = {"apiVersion": said["apiVersion"], "command": "cat", "args": [str(answer)]}
+        program = {"apiVersion": said["apiVersion"], "command": "cat", "args": [str(response)]}
         content["users"][0]["user"] = {"exec": program}
         path.write_text(json.dumps(content))
         async with Kube.connect(path) as kube:
             await kube.get(PODS, "a", "ns")
-            answer.write_text(json.dumps(said | {"status": {}}))
+            response.write_text(json.dumps(said | {"status": {}}))
             await kube.get(PODS, "a", "ns")
 
 

@@ -126,8 +126,8 @@ async def submit(day: Orchestrator, jobs: int, seconds: int, chance: random.Rand
     """Submit the jobs over the time; a call without a response is repeated."""
     for number in range(jobs):
         job = make_job(number, chance.uniform(0.2, 3))
-        answer = await day.call("POST", "/v1/jobs", {"items": [job]})
-        assert answer["items"][0]["result"] in ("created", "unchanged"), answer
+        response = await day.call("POST", "/v1/jobs", {"items": [job]})
+        assert response["items"][0]["result"] in ("created", "unchanged"), response
         await asyncio.sleep(seconds / jobs)
 
 

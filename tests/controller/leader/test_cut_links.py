@@ -196,5 +196,5 @@ async def test_a_common_outage_changes_no_leader(world: World, gone: str) -> Non
 
 async def _lives(one: Controller) -> bool:
     url = f"http://{one.addresses['ops']}/healthz"
-    async with aiohttp.ClientSession() as http, http.get(url) as answer:
-        return answer.status == 200
+    async with aiohttp.ClientSession() as http, http.get(url) as response:
+        return response.status == 200

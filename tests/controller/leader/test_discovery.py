@@ -29,10 +29,10 @@ class Server:
         assert path == "apis/batch.volcano.sh/v1alpha1"
         if not self.answers:
             raise asyncio.CancelledError
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
+        response = self.answers.pop(0)
+        if isinstance(response, Exception):
+            raise response
+        return response
 
 
 def document(*fields: str) -> dict[str, Any]:

@@ -105,10 +105,10 @@ class Silent:
         arrives = self.answers.pop(0) if self.answers else None
         if arrives is False:
             raise RedisConnectionError("lost on the way there")
-        answer = await self.script(**call)
+        response = await self.script(**call)
         if arrives:
             raise RedisConnectionError("lost on the way back")
-        return answer
+        return response
 
 
 class Sleep:

@@ -42,14 +42,14 @@ def make_template(**fields: Any) -> dict[str, Any]:
 
 
 async def post(api: Api, body: Any) -> tuple[int, dict[str, Any]]:
-    answer = await api.client.post("/v1/batches", json=body)
-    return answer.status, await answer.json()
+    response = await api.client.post("/v1/batches", json=body)
+    return response.status, await response.json()
 
 
 async def get(api: Api, path: str, status: int = 200) -> dict[str, Any]:
-    answer = await api.client.get(path)
-    assert answer.status == status, await answer.text()
-    found: dict[str, Any] = await answer.json()
+    response = await api.client.get(path)
+    assert response.status == status, await response.text()
+    found: dict[str, Any] = await response.json()
     return found
 
 
@@ -208,12 +208,12 @@ async def test_more_than_a_thousand_items_or_an_oversize_expansion_is_413(
 
 async def test_a_body_over_4_mib_is_413(api: Api) -> None:
     long = make_batch(template=make_template(name="x" * (4 << 20)))
-    answer = await api.client.post(
+    response = await api.client.post(
         "/v1/batches",
         data=io.BytesIO(json.dumps(long).encode()),
         headers={"Content-Type": "application/json"},
     )
-    assert answer.status == 413
+    assert response.status == 413
 
 
 async def test_a_template_secret_is_never_returned_and_changes_the_body_hash(
@@ -294,9 +294,9 @@ async def test_ending_a_batch_ends_all_jobs_and_is_idempotent(
     await submit(api, make_job("other"))
     await finish(api, "b1-7", state="FAILURE")
     api.enqueued.clear()
-    answer = await api.client.delete("/v1/batches/b1")
-    assert answer.status == 202
-    shown = await answer.json()
+    response = await api.client.delete("/v1/batches/b1")
+    assert response.status == 202
+    shown = await response.json()
     assert (shown["counts"], shown["over"]) == ({"CANCELING": 129, "FAILURE": 1}, False)
     assert sorted(api.enqueued) == sorted({f"b1-{n}" for n in range(130)} - {"b1-7"})
     assert len(kept.of("ended")) == 129

@@ -31,9 +31,9 @@ def settings(tmp_path: Path) -> dict[str, str]:
 
 
 async def status_of(api: Api, method: str, path: str, body: Any = None) -> tuple[int, str]:
-    answer = await api.client.request(method, path, json=body)
-    said = await answer.json() if answer.content_type == "application/json" else {}
-    return answer.status, said.get("code", "")
+    response = await api.client.request(method, path, json=body)
+    said = await response.json() if response.content_type == "application/json" else {}
+    return response.status, said.get("code", "")
 
 
 @pytest.mark.parametrize(
@@ -70,9 +70,9 @@ async def test_utilization_of_a_product_counts_its_nodes_and_jobs(api: Api, scri
     script.answer(listing(*nodes, version="1"))
     shown = {}
     for query in ("", "?product=open", "?product=large"):
-        answer = await (await api.client.get(f"/v1/utilization{query}")).json()
-        counted = (answer["queued"]["jobs"], answer["used"]["cpu"])
-        shown[query] = (answer["capacity"]["cpu"], *counted)
+        response = await (await api.client.get(f"/v1/utilization{query}")).json()
+        counted = (response["queued"]["jobs"], response["used"]["cpu"])
+        shown[query] = (response["capacity"]["cpu"], *counted)
     assert shown == {"": (71, 1, 4), "?product=open": (1, 1, 0), "?product=large": (70, 0, 4)}
 
 

@@ -15,8 +15,8 @@ from tests.controller.api.jobs import make_job, submit
 
 
 async def post(api: Api, path: str, body: Any = None, **headers: str) -> tuple[int, dict[str, Any]]:
-    answer = await api.client.post(f"/v1/jobs/{path}", json=body, headers=headers)
-    return answer.status, await answer.json()
+    response = await api.client.post(f"/v1/jobs/{path}", json=body, headers=headers)
+    return response.status, await response.json()
 
 
 async def change(api: Api, **values: Any) -> None:
@@ -47,8 +47,8 @@ async def test_an_extension_repeated_with_its_idempotency_key_is_applied_once(ap
         *(post(api, "j1/extend", {"seconds": 10}, **key) for _ in range(4))
     )
     assert [status for status, _ in answers] == [200] * 4
-    assert sorted(answer["added"] for _, answer in answers) == [False, False, False, True]
-    assert {answer["time_allocation_seconds"] for _, answer in answers} == {110}
+    assert sorted(response["added"] for _, response in answers) == [False, False, False, True]
+    assert {response["time_allocation_seconds"] for _, response in answers} == {110}
     status, refused = await post(api, "j1/extend", {"seconds": 11}, **key)
     assert (status, refused["code"]) == (409, "key_reused")
 
@@ -92,8 +92,8 @@ async def test_time_is_added_only_to_jobs_with_a_limit_that_have_not_ended(
 ) -> None:
     await submit(api, make_job(**fields))
     await change(api, message="as it was", **values)
-    status, answer = await post(api, "j1/extend", {"seconds": 5})
-    assert (status, answer["code"]) == (409, code)
+    status, response = await post(api, "j1/extend", {"seconds": 5})
+    assert (status, response["code"]) == (409, code)
 
 
 @pytest.mark.parametrize("seconds", [0, -5, 1.5, "10", 10**10, None])
@@ -125,15 +125,15 @@ async def test_an_expired_job_ends_unless_extended(api: Api) -> None:
 async def test_suspend_and_resume_are_idempotent(api: Api) -> None:
     await submit(api, make_job())
     for _ in range(2):
-        status, answer = await post(api, "j1/suspend")
-        assert (status, answer["desired"]) == (202, "suspended")
+        status, response = await post(api, "j1/suspend")
+        assert (status, response["desired"]) == (202, "suspended")
     for _ in range(2):
-        status, answer = await post(api, "j1/resume")
-        assert (status, answer["desired"]) == (200, "run")
+        status, response = await post(api, "j1/resume")
+        assert (status, response["desired"]) == (200, "run")
     await api.client.delete("/v1/jobs/j1")
     for wish in ("suspend", "resume"):
-        status, answer = await post(api, f"j1/{wish}")
-        assert (status, answer["code"]) == (409, "ending")
+        status, response = await post(api, f"j1/{wish}")
+        assert (status, response["code"]) == (409, "ending")
         assert (await post(api, f"never-was/{wish}"))[0] == 404
 
 
@@ -142,5 +142,5 @@ async def test_an_ended_job_is_neither_suspended_nor_resumed(api: Api) -> None:
     for desired in ("run", "suspended"):
         await change(api, state="FAILURE", desired=desired)
         for wish in ("suspend", "resume"):
-            status, answer = await post(api, f"j1/{wish}")
-            assert (status, answer["code"]) == (409, "over"), (desired, wish)
+            status, response = await post(api, f"j1/{wish}")
+            assert (status, response["code"]) == (409, "over"), (desired, wish)

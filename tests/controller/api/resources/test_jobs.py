@@ -70,9 +70,9 @@ async def test_a_secret_is_never_returned_and_stored_only_encrypted(
 
 
 async def test_an_atomic_call_accepts_all_jobs_or_none(api: Api) -> None:
-    status, answer = await submit(api, make_job("a"), make_job("b", replicas=-1), {"id": "c"})
+    status, response = await submit(api, make_job("a"), make_job("b", replicas=-1), {"id": "c"})
     assert status == 422
-    paths = {problem["path"] for problem in answer["details"]["problems"]}
+    paths = {problem["path"] for problem in response["details"]["problems"]}
     assert paths == {"items[1].replicas", "items[2].owner", "items[2].image"}
     assert await ids(api) == []
     assert api.enqueued == []
@@ -80,9 +80,9 @@ async def test_an_atomic_call_accepts_all_jobs_or_none(api: Api) -> None:
 
 async def test_the_number_of_reported_problems_is_bounded(api: Api) -> None:
     wrong = {"id": "j1", "owner": {"user": "ada"}, "invocation": {"command": [1] * 100}}
-    answer = await api.client.post("/v1/jobs", json={"items": [wrong] * 11})
-    assert answer.status == 422
-    told = await answer.json()
+    response = await api.client.post("/v1/jobs", json={"items": [wrong] * 11})
+    assert response.status == 422
+    told = await response.json()
     assert told["message"] == "1000 problems and more; nothing was changed"
     assert len(told["details"]["problems"]) == MOST_NAMED
     assert told["details"]["problems"][0]["path"].startswith("items[0]")
@@ -90,7 +90,7 @@ async def test_the_number_of_reported_problems_is_bounded(api: Api) -> None:
 
 async def test_a_best_effort_call_accepts_the_valid_jobs(api: Api) -> None:
     await submit(api, make_job("d"))
-    status, answer = await submit(
+    status, response = await submit(
         api,
         make_job("a"),
         make_job("b", replicas=-1),
@@ -100,7 +100,7 @@ async def test_a_best_effort_call_accepts_the_valid_jobs(api: Api) -> None:
         mode="best_effort",
     )
     assert status == 200
-    results = [(item["id"], item["result"]) for item in answer["items"]]
+    results = [(item["id"], item["result"]) for item in response["items"]]
     assert results == [
         ("a", "created"),
         ("b", "rejected"),
@@ -108,14 +108,14 @@ async def test_a_best_effort_call_accepts_the_valid_jobs(api: Api) -> None:
         ("d", "unchanged"),
         ("d2", "created"),
     ]
-    assert answer["items"][1]["problems"][0]["path"] == "replicas"
+    assert response["items"][1]["problems"][0]["path"] == "replicas"
     assert await ids(api) == ["a", "d", "d2"]
 
 
 async def test_a_duplicate_id_in_one_call_is_refused(api: Api) -> None:
-    status, answer = await submit(api, make_job("a"), make_job("a", replicas=2))
+    status, response = await submit(api, make_job("a"), make_job("a", replicas=2))
     assert status == 422
-    assert answer["details"]["problems"][0]["path"] == "items[1].id"
+    assert response["details"]["problems"][0]["path"] == "items[1].id"
 
 
 async def test_a_plugin_that_raises_fails_the_call_and_is_named(
@@ -126,9 +126,9 @@ async def test_a_plugin_that_raises_fails_the_call_and_is_named(
             raise ZeroDivisionError("of no concern to anybody outside")
 
     monkeypatch.setattr(SharedMemoryPlugin, "on_create", breaks)
-    status, answer = await submit(api, make_job("first"), make_job("second"))
+    status, response = await submit(api, make_job("first"), make_job("second"))
     said = {"code": "plugin_failed", "message": "The plugin shared_memory failed."}
-    assert (status, answer) == (500, said)
+    assert (status, response) == (500, said)
     assert (await ids(api), api.enqueued) == ([], [])
 
 
@@ -142,13 +142,13 @@ async def test_in_best_effort_a_plugin_failure_affects_only_its_item(
     await submit(api, make_job("bad-known"))
     monkeypatch.setattr(SharedMemoryPlugin, "on_create", breaks)
     jobs = [make_job(f"{name}") for name in ("a", "bad1", "bad2", "bad3", "bad4", "b", "bad-known")]
-    status, answer = await submit(api, *jobs, mode="best_effort")
+    status, response = await submit(api, *jobs, mode="best_effort")
     assert status == 200
-    results = {one["id"]: one["result"] for one in answer["items"]}
+    results = {one["id"]: one["result"] for one in response["items"]}
     assert results == {"a": "created", "b": "created", "bad-known": "unchanged"} | {
         f"bad{number}": "rejected" for number in range(1, 5)
     }
-    (problem,) = answer["items"][1]["problems"]
+    (problem,) = response["items"][1]["problems"]
     assert problem["path"] == ""
     assert "shared_memory" in problem["message"]
     assert await ids(api) == ["a", "b", "bad-known"]
@@ -166,16 +166,16 @@ async def test_a_hanging_plugin_is_awaited_at_most_three_times_per_call(
     monkeypatch.setattr(SharedMemoryPlugin, "on_create", hangs)
     monkeypatch.setattr(PluginBorder, "_seconds_of", lambda _self, _call: 0.05)
     jobs = [make_job(f"j{number}") for number in range(20)]
-    _, answer = await submit(api, *jobs, mode="best_effort")
-    assert [one["result"] for one in answer["items"]] == ["rejected"] * 20
+    _, response = await submit(api, *jobs, mode="best_effort")
+    assert [one["result"] for one in response["items"]] == ["rejected"] * 20
     assert asked == ["j0", "j1", "j2"]
 
 
 async def test_a_field_of_an_absent_plugin_is_refused(api: Api) -> None:
     field = "colours"
-    status, answer = await submit(api, make_job() | {field: ["red"]})
+    status, response = await submit(api, make_job() | {field: ["red"]})
     assert status == 422
-    assert answer["details"]["problems"] == [
+    assert response["details"]["problems"] == [
         {"path": f"items[0].{field}", "message": "unknown field"}
     ]
 
@@ -223,9 +223,9 @@ async def test_jobs_are_listed_newest_first_by_kind_and_time(api: Api) -> None:
      ("?since=-1", "since"), ("?since=nan", "since"), ("?since=1e3", "since")],
 )  # fmt: skip
 async def test_an_invalid_query_parameter_is_named(api: Api, query: str, path: str) -> None:
-    answer = await api.client.get(f"/v1/jobs{query}")
-    assert answer.status == 422
-    assert (await answer.json())["details"]["problems"][0]["path"] == path
+    response = await api.client.get(f"/v1/jobs{query}")
+    assert response.status == 422
+    assert (await response.json())["details"]["problems"][0]["path"] == path
 
 
 async def test_a_job_shows_the_user_who_ended_it_if_the_caller_named_one(api: Api) -> None:
@@ -236,7 +236,7 @@ async def test_a_job_shows_the_user_who_ended_it_if_the_caller_named_one(api: Ap
     # The first request to end the job is the one recorded.
     await api.client.delete("/v1/jobs/j1", params={"by": "Grace"})
     shown = [await api.client.get(f"/v1/jobs/j{number}") for number in (1, 2, 3)]
-    told = [(await answer.json())["details"] for answer in shown]
+    told = [(await response.json())["details"] for response in shown]
     assert [one and (one["cause"], one["by"]) for one in told] == [
         ("asked", "Ada L."), ("asked", "Grace"), None,
     ]  # fmt: skip
@@ -247,9 +247,9 @@ async def test_a_job_shows_the_user_who_ended_it_if_the_caller_named_one(api: Ap
 async def test_ending_a_job_is_idempotent(api: Api) -> None:
     await submit(api, make_job())
     for _ in range(2):
-        answer = await api.client.delete("/v1/jobs/j1")
-        assert answer.status == 202
-        assert (await answer.json())["state"] == "CANCELING"
+        response = await api.client.delete("/v1/jobs/j1")
+        assert response.status == 202
+        assert (await response.json())["state"] == "CANCELING"
     many = await api.client.post("/v1/jobs/terminate", json={"items": ["j1", "never-was"]})
     assert [item["result"] for item in (await many.json())["items"]] == ["CANCELING", "not_found"]
 
@@ -267,8 +267,8 @@ async def test_many_jobs_are_ended_in_few_commits_and_enqueued_in_order(
         return write()
 
     monkeypatch.setattr(api.store, "write", counted)
-    answer = await api.client.post("/v1/jobs/terminate", json={"items": asked})
-    items = (await answer.json())["items"]
+    response = await api.client.post("/v1/jobs/terminate", json={"items": asked})
+    items = (await response.json())["items"]
     assert [item["id"] for item in items] == asked
     results = {item["id"]: item["result"] for item in items}
     assert results.pop("never-was") == "not_found"
@@ -278,9 +278,9 @@ async def test_many_jobs_are_ended_in_few_commits_and_enqueued_in_order(
 
 @pytest.mark.parametrize("path", ["/v1/jobs/never-was", "/v1/jobs/..%2f", "/v1/nothing"])
 async def test_an_unknown_job_is_404(api: Api, path: str) -> None:
-    answer = await api.client.get(path)
-    assert answer.status == 404
-    assert set(await answer.json()) == {"code", "message"}
+    response = await api.client.get(path)
+    assert response.status == 404
+    assert set(await response.json()) == {"code", "message"}
 
 
 @pytest.mark.parametrize("settings", [{"FUMAROLE_CONTROLLER_IMAGES": "quay.io/good/**"}])

@@ -18,8 +18,8 @@ def job(**fields: Any) -> dict[str, Any]:
 
 
 async def call(api: Api, method: str, path: str, body: Any = None) -> tuple[int, Any]:
-    answer = await api.client.request(method, path, json=body)
-    return answer.status, await answer.json()
+    response = await api.client.request(method, path, json=body)
+    return response.status, await response.json()
 
 
 class Account(JobFields):
@@ -90,20 +90,20 @@ async def test_an_invalid_plugin_field_is_refused_at_its_path(
 ) -> None:
     fields = {} if plugins is None else {"plugins": {"cost_centre": plugins}}
     body = json.dumps({"items": [job(**fields)]}).replace("Infinity", "1e400")
-    answer = await api.client.post(
+    response = await api.client.post(
         "/v1/jobs", data=body, headers={"Content-Type": "application/json"}
     )
-    assert answer.status == 422
-    problems = (await answer.json())["details"]["problems"]
+    assert response.status == 422
+    problems = (await response.json())["details"]["problems"]
     assert [one["path"] for one in problems] == [f"items[0].{path}"]
     assert message in problems[0]["message"]
 
 
 async def test_a_field_without_plugin_is_an_unknown_field(api: Api) -> None:
     said = {"cost_centre": {"centre": "AB"}, "cost_center": {"centre": "AB"}, "task": {}}
-    status, answer = await call(api, "POST", "/v1/jobs", {"items": [job(plugins=said)]})
+    status, response = await call(api, "POST", "/v1/jobs", {"items": [job(plugins=said)]})
     assert status == 422
-    assert sorted((one["path"], one["message"]) for one in answer["details"]["problems"]) == [
+    assert sorted((one["path"], one["message"]) for one in response["details"]["problems"]) == [
         ("items[0].plugins.cost_center", "unknown field"),
         ("items[0].plugins.task", "unknown field"),
     ]
@@ -112,9 +112,9 @@ async def test_a_field_without_plugin_is_an_unknown_field(api: Api) -> None:
 async def test_an_exception_in_a_plugins_model_is_a_plugin_failure(api: Api) -> None:
     asked = job(plugins={"cost_centre": {"centre": "AB", "shares": {"boom": 1}}})
     body = {"items": [asked], "mode": "best_effort"}
-    status, answer = await call(api, "POST", "/v1/jobs", body)
+    status, response = await call(api, "POST", "/v1/jobs", body)
     assert status == 200
-    assert "the plugin cost_centre failed" in answer["items"][0]["problems"][0]["message"]
+    assert "the plugin cost_centre failed" in response["items"][0]["problems"][0]["message"]
 
 
 async def test_fields_of_plugins_are_in_the_openapi_document(api: Api) -> None:

@@ -52,10 +52,10 @@ class Reader:
 
 @asynccontextmanager
 async def following(api: Api, query: str = "", **headers: str) -> AsyncIterator[Reader]:
-    async with api.client.get(f"/v1/updates{query}", headers=headers) as answer:
-        assert answer.status == 200, await answer.text()
-        assert answer.headers["Content-Type"].startswith("text/event-stream")
-        yield Reader(answer.content)
+    async with api.client.get(f"/v1/updates{query}", headers=headers) as response:
+        assert response.status == 200, await response.text()
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        yield Reader(response.content)
 
 
 async def happen(api: Api, *states: str, job: str = "j1") -> None:
@@ -90,19 +90,19 @@ async def test_without_a_position_a_stream_starts_with_the_next_update(api: Api)
 
 async def test_a_client_that_accepts_json_gets_a_page(api: Api) -> None:
     await happen(api, "IN_QUEUE", "RUNNING", "SUCCESS")
-    answer = await api.client.get(
+    response = await api.client.get(
         "/v1/updates?after=1&limit=1", headers={"Accept": "application/json"}
     )
-    page = await answer.json()
+    page = await response.json()
     assert ([one["id"] for one in page["items"]], page["next"]) == ([2], 2)
 
 
 @pytest.mark.parametrize("accept", ["*/*", "text/event-stream"])
 async def test_a_client_selects_a_page_by_query(api: Api, accept: str) -> None:
     await happen(api, "IN_QUEUE", "RUNNING")
-    answer = await api.client.get("/v1/updates?follow=false&limit=1", headers={"Accept": accept})
-    assert answer.content_type == "application/json"
-    assert (await answer.json())["next"] == 1
+    response = await api.client.get("/v1/updates?follow=false&limit=1", headers={"Accept": accept})
+    assert response.content_type == "application/json"
+    assert (await response.json())["next"] == 1
 
 
 @pytest.mark.parametrize(
@@ -120,15 +120,15 @@ async def test_a_client_selects_a_page_by_query(api: Api, accept: str) -> None:
 async def test_a_client_that_accepts_both_gets_its_preference(
     api: Api, accept: str, media: str
 ) -> None:
-    async with api.client.get("/v1/updates?after=0", headers={"Accept": accept}) as answer:
-        assert (answer.status, answer.content_type) == (200, media)
+    async with api.client.get("/v1/updates?after=0", headers={"Accept": accept}) as response:
+        assert (response.status, response.content_type) == (200, media)
 
 
 async def test_a_head_request_gets_no_body(api: Api) -> None:
     for _ in range(2):  # over the same connection
-        answer = await api.client.head("/v1/updates?after=0")
-        assert (answer.status, answer.content_type) == (200, "text/event-stream")
-        assert await answer.read() == b""
+        response = await api.client.head("/v1/updates?after=0")
+        assert (response.status, response.content_type) == (200, "text/event-stream")
+        assert await response.read() == b""
     url = api.client.make_url("/")
     reader, writer = await asyncio.open_connection(url.host, url.port)
     head = f"HEAD /v1/updates HTTP/1.0\r\nAuthorization: Bearer {service_token()}\r\n\r\n"
@@ -156,8 +156,8 @@ async def test_a_reader_behind_retention_is_notified(api: Api) -> None:
         assert record is not None
         await update_job(transaction, record, now=6.0, finished_at=6.0)
         assert await forget_jobs(transaction, finished_before=7.0, limit=9) == 1
-    answer = await api.client.get("/v1/updates?after=1")
-    assert (answer.status, (await answer.json())["details"]) == (410, {"through": 2})
+    response = await api.client.get("/v1/updates?after=1")
+    assert (response.status, (await response.json())["details"]) == (410, {"through": 2})
     async with following(api, "?after=2") as reader:
         await happen(api, "IN_QUEUE", job="j2")
         assert (await reader.next())["data"]["job"] == "j2"
@@ -168,8 +168,8 @@ async def test_a_reader_ahead_of_the_store_is_told_of_the_restore(
 ) -> None:
     await happen(api, "IN_QUEUE", "RUNNING")
     for after in ("3", "1000"):
-        answer = await api.client.get("/v1/updates", headers={"Last-Event-ID": after})
-        assert (answer.status, (await answer.json())["details"]) == (410, {"through": 2})
+        response = await api.client.get("/v1/updates", headers={"Last-Event-ID": after})
+        assert (response.status, (await response.json())["details"]) == (410, {"through": 2})
     async with following(api, "?after=2") as reader:
         await happen(api, "SUCCESS")
         assert (await reader.next())["id"] == "3"
@@ -211,8 +211,8 @@ async def test_the_number_of_streams_is_bounded(api: Api, monkeypatch: pytest.Mo
 
 async def test_a_malformed_position_is_refused(api: Api) -> None:
     for place in ("x", "-1", "9" * 30):
-        answer = await api.client.get("/v1/updates", headers={"Last-Event-ID": place})
-        assert answer.status == 422
+        response = await api.client.get("/v1/updates", headers={"Last-Event-ID": place})
+        assert response.status == 422
 
 
 async def test_open_streams_do_not_delay_shutdown(api: Api) -> None:
@@ -222,8 +222,8 @@ async def test_open_streams_do_not_delay_shutdown(api: Api) -> None:
         with pytest.raises((aiohttp.ClientError, AssertionError)):
             await reader.next()
         assert asyncio.get_running_loop().time() - began < KEEP_ALIVE_SECONDS
-    answer = await api.client.get("/v1/updates?after=0")
-    assert (answer.status, (await answer.json())["code"]) == (503, "too_many_streams")
+    response = await api.client.get("/v1/updates?after=0")
+    assert (response.status, (await response.json())["code"]) == (503, "too_many_streams")
 
 
 async def test_a_follower_is_notified_without_polling(

@@ -44,9 +44,9 @@ async def runs(store: Store, job_id: str, *, user: str = "ada", project: str | N
 
 
 async def read(api: Api, query: str = "") -> dict[str, Any]:
-    answer = await api.client.get(f"/v1/usage{query}")
-    assert answer.status == 200, await answer.text()
-    page: dict[str, Any] = await answer.json()
+    response = await api.client.get(f"/v1/usage{query}")
+    assert response.status == 200, await response.text()
+    page: dict[str, Any] = await response.json()
     return page
 
 
@@ -88,8 +88,8 @@ async def test_running_out_of_funds_ends_only_that_owners_jobs(api: Api) -> None
     await Ledger(api.store, defaults=make_defaults(), clock=clock).write_up("mine")
     out = [{"owner": {"user": "ada"}}, {"job": "his"}, {"job": "never-was"}]
     body = {"through": 1, "exhausted": out}
-    answer = await api.client.post("/v1/usage/ack", json=body)
-    assert await answer.json() == {"through": 1, "ended": ["his", "mine"]}
+    response = await api.client.post("/v1/usage/ack", json=body)
+    assert await response.json() == {"through": 1, "ended": ["his", "mine"]}
     async with api.store.read() as transaction:
         record = await find_job(transaction, "mine")
         assert record is not None
@@ -101,9 +101,9 @@ async def test_running_out_of_funds_ends_only_that_owners_jobs(api: Api) -> None
     again = await api.client.post("/v1/usage/ack", json=body)
     assert await again.json() == {"through": 1, "ended": []}
     sun = {"through": 0, "exhausted": [{"owner": {"project": "sun"}}]}
-    answer = await api.client.post("/v1/usage/ack", json=sun)
+    response = await api.client.post("/v1/usage/ack", json=sun)
     # The acknowledgement is kept.
-    assert await answer.json() == {"through": 1, "ended": ["ours", "theirs"]}
+    assert await response.json() == {"through": 1, "ended": ["ours", "theirs"]}
     assert sorted(set(api.enqueued)) == ["his", "mine", "ours", "theirs"]
 
 
@@ -112,23 +112,23 @@ async def test_an_exhausted_owner_as_the_ledger_names_it_means_the_project(api: 
     await runs(api.store, "theirs", user="bo", project="sun")
     await runs(api.store, "mine", user="ada")
     body = {"through": 0, "exhausted": [{"owner": {"user": "ada", "project": "sun"}}]}
-    answer = await api.client.post("/v1/usage/ack", json=body)
-    assert answer.status == 200, await answer.text()
+    response = await api.client.post("/v1/usage/ack", json=body)
+    assert response.status == 200, await response.text()
     assert sorted(set(api.enqueued)) == ["ours", "theirs"]
 
 
 async def test_an_exhausted_owner_names_a_user_or_a_project(api: Api) -> None:
     body = {"through": 0, "exhausted": [{"owner": {"user": None, "project": None}}]}
-    answer = await api.client.post("/v1/usage/ack", json=body)
-    assert answer.status == 422
-    assert "a user or a project must be given" in await answer.text()
+    response = await api.client.post("/v1/usage/ack", json=body)
+    assert response.status == 422
+    assert "a user or a project must be given" in await response.text()
 
 
 async def test_unread_usage_cannot_be_acknowledged(api: Api) -> None:
     await runs(api.store, "j1")
     body = {"through": 1, "exhausted": [{"job": "j1"}]}
-    answer = await api.client.post("/v1/usage/ack", json=body)
-    assert (answer.status, (await answer.json())["code"]) == (409, "beyond_the_end")
+    response = await api.client.post("/v1/usage/ack", json=body)
+    assert (response.status, (await response.json())["code"]) == (409, "beyond_the_end")
     async with api.store.read() as transaction:
         record = await find_job(transaction, "j1")
         assert record is not None

@@ -15,7 +15,7 @@ NO_QUEUE = says({"kind": "Status", "reason": "NotFound", "code": 404, "details":
 
 
 @pytest.mark.parametrize(
-    ("answer", "problem"),
+    ("response", "problem"),
     [
         (NO_QUEUE, "there is no queue q"),
         (NO_KIND, "the cluster does not serve Volcano's queues now"),
@@ -27,9 +27,9 @@ NO_QUEUE = says({"kind": "Status", "reason": "NotFound", "code": 404, "details":
     ],
 )  # fmt: skip
 async def test_an_unusable_queue_is_distinguished(
-    answer: Answer, problem: str | None, tmp_path: Path
+    response: Answer, problem: str | None, tmp_path: Path
 ) -> None:
     place = says({"metadata": {"name": "jobs"}})
-    async with serving(Script(place, place, answer), tmp_path) as kube:
+    async with serving(Script(place, place, response), tmp_path) as kube:
         prerequisites = Prerequisites(kube, instance="test", clock=lambda: 0.0)
         assert await prerequisites.why_not_ready("jobs", "q") == problem

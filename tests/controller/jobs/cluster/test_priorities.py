@@ -37,12 +37,12 @@ async def test_a_value_is_read_once_and_again_after_it_expires(tmp_path: Path) -
         assert await values.value_of("high") == 2000
 
 
-@pytest.mark.parametrize("answer", [FORBIDDEN, never, says({"value": "high"})])
+@pytest.mark.parametrize("response", [FORBIDDEN, never, says({"value": "high"})])
 async def test_an_unreadable_class_delays_nothing_and_is_cached(
-    answer: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    response: Answer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(priorities, "READ_SECONDS", 0.2)
-    script = Script(answer)
+    script = Script(response)
     async with serving(script, tmp_path) as kube:
         values = PriorityValues(kube, clock=Clock())
         assert [await values.value_of("high") for _ in range(2)] == [None, None]

@@ -70,10 +70,10 @@ class Faults:
             if self._happens(0.15):
                 status, body = self._chance.choice(REFUSALS)
                 raise error_from(status, body, 0.0)
-            answer = await once(call)
+            response = await once(call)
             if self._happens(0.15):
                 raise Unavailable("the answer was lost", status=self._chance.choice((0, 500)))
-            return answer
+            return response
 
         @asynccontextmanager
         async def faulty_stream(*args: Any, **options: Any) -> AsyncIterator[Any]:
