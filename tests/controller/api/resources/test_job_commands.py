@@ -43,12 +43,12 @@ async def test_concurrent_extensions_are_summed(api: Api) -> None:
 async def test_an_extension_repeated_with_its_idempotency_key_is_applied_once(api: Api) -> None:
     await submit(api, make_job(time_allocation_seconds=100))
     key = {"Idempotency-Key": '"a-1"'}
-    answers = await asyncio.gather(
+    responses = await asyncio.gather(
         *(post(api, "j1/extend", {"seconds": 10}, **key) for _ in range(4))
     )
-    assert [status for status, _ in answers] == [200] * 4
-    assert sorted(response["added"] for _, response in answers) == [False, False, False, True]
-    assert {response["time_allocation_seconds"] for _, response in answers} == {110}
+    assert [status for status, _ in responses] == [200] * 4
+    assert sorted(response["added"] for _, response in responses) == [False, False, False, True]
+    assert {response["time_allocation_seconds"] for _, response in responses} == {110}
     status, refused = await post(api, "j1/extend", {"seconds": 11}, **key)
     assert (status, refused["code"]) == (409, "key_reused")
 
