@@ -136,3 +136,9 @@ def may_be_there(refusal: KubeError) -> bool:
     """
     answered = refusal.status in (400, 403, 422) or refusal.status >= 500
     return isinstance(refusal, AlreadyExists) or answered
+
+
+def reason_of(refusal: KubeError, looked: NotFound | Forbidden) -> KubeError:
+    """Return the error of a creation: *refusal*, unless the existing object is unreadable."""
+    missing = isinstance(refusal, AlreadyExists) and isinstance(looked, Forbidden)
+    return looked if missing else refusal

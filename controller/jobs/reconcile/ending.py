@@ -361,7 +361,7 @@ class EndActions:
         self, record: JobRecord, companions: Sequence[CompanionRecord]
     ) -> None:
         for companion in companions:
-            await self._cluster.remove_companion(record.id, companion)
+            await self._cluster.companions.remove(record.id, companion)
         if companions:
             async with self._records.lead() as transaction:
                 await drop_companions(transaction, record.id, companions)

@@ -8,8 +8,9 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
-from controller.jobs.cluster.job_objects import JobObjects, NameTaken
+from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.mount_points import mount_points_of
+from controller.jobs.cluster.ownership import NameTaken
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.priorities import PriorityValues
 from controller.jobs.cluster.verdicts import row_of, verdict_on
@@ -182,7 +183,7 @@ class SubmitActions:
             # The recovery data is not planned by a plugin; that of an earlier attempt is deleted.
             kept = one.name == recovery_name(record.id) and one.owner_uid == owner.uid
             if not kept and (one.kind, one.name) not in wanted:
-                await self._cluster.remove_companion(record.id, one)
+                await self._cluster.companions.remove(record.id, one)
                 async with self._records.lead() as transaction:
                     await drop_companions(transaction, record.id, [one])
 
@@ -337,7 +338,7 @@ class SubmitActions:
             if made is None:
                 made = await self._ensure_once(record, companion, owner=owner)
             elif not _is_owned(made, owner):
-                made = await self._cluster.set_owner_reference(record.id, made, owner)
+                made = await self._cluster.companions.set_owner_reference(record.id, made, owner)
                 self._applied.keep(record, companion, made)
             applied.append(made)
         return applied
@@ -355,7 +356,7 @@ class SubmitActions:
     async def _ensure(
         self, record: JobRecord, companion: Companion, *, owner: ObservedJob | None
     ) -> CompanionRecord:
-        return await self._cluster.ensure_companion(
+        return await self._cluster.companions.ensure(
             record.id, record.namespace, companion, owner=owner
         )
 

@@ -270,10 +270,10 @@ async def test_a_right_that_is_missing_is_named(cluster: EmbeddedCluster) -> Non
         await admin.create(ROLE_BINDINGS, given, "kube-public")
         objects = JobObjects(hub, instance="default")
         ranks = Companion(kind="ConfigMap", name="j-x.ranks", manifest={"data": {}}, when="before")
-        await objects.ensure_companion("x", "kube-public", ranks, owner=None)
+        await objects.companions.ensure("x", "kube-public", ranks, owner=None)
         # The ConfigMap exists already; the right to patch it is missing.
         with pytest.raises(Forbidden, match='cannot patch resource "configmaps"'):
-            await objects.ensure_companion("x", "kube-public", ranks, owner=None)
+            await objects.companions.ensure("x", "kube-public", ranks, owner=None)
         with pytest.raises(ExecFailed, match="create pods/exec in the namespace kube-public"):
             await executor.open(ExecTarget("kube-public", "x", "job"), ["true"])
 

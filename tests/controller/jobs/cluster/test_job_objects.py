@@ -154,8 +154,8 @@ async def test_what_a_terminating_namespace_takes_along_needs_no_deletion(tmp_pa
     async with serving(Script(server), tmp_path) as kube:
         objects = JobObjects(kube, instance="test")
         assert await objects.remove_volcano_job("jobs", "j-a", "uid")
-        await objects.remove_companion("a", secret)
-        await objects.remove_companion("a", replace(secret, uid="known"))
+        await objects.companions.remove("a", secret)
+        await objects.companions.remove("a", replace(secret, uid="known"))
         await objects.remove_pods("jobs", [make_pod()])
         await objects.withdraw_command("a", "jobs")
 

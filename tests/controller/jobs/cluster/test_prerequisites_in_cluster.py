@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.jobs.cluster.job_objects import NameTaken
+from controller.jobs.cluster.ownership import NameTaken
 from controller.jobs.cluster.prerequisites import (
     DOUBTED_SECONDS,
     GOOD_FOR_SECONDS,

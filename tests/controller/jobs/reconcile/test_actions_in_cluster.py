@@ -16,7 +16,8 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.cluster.informer import InformerCache
-from controller.jobs.cluster.job_objects import JobObjects, NameTaken
+from controller.jobs.cluster.job_objects import JobObjects
+from controller.jobs.cluster.ownership import NameTaken
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion, JobBuilder
@@ -129,9 +130,9 @@ async def test_a_companion_is_created_recreated_and_then_owned(
 ) -> None:
     owner = await make_vcjob(both.admin, "own", instance)
     one = secret("j-own.parameters")
-    first = await cluster.ensure_companion("own", "jobs", one, owner=None)
+    first = await cluster.companions.ensure("own", "jobs", one, owner=None)
     changed = secret(one.name, "dHdv")
-    second = await cluster.ensure_companion("own", "jobs", changed, owner=owner)
+    second = await cluster.companions.ensure("own", "jobs", changed, owner=owner)
     assert first.uid == second.uid
     assert (first.owner_uid, second.owner_uid) == (None, owner.uid)
     found = await both.admin.get(SECRETS, one.name, "jobs")
@@ -160,11 +161,11 @@ async def test_a_foreign_companion_is_not_touched(
         SECRETS, {"metadata": metadata, "data": {"a": "b25l"}}, "jobs"
     )
     with pytest.raises(NameTaken):
-        await cluster.ensure_companion("x", "jobs", secret("j-x.parameters", "dHdv"), owner=None)
+        await cluster.companions.ensure("x", "jobs", secret("j-x.parameters", "dHdv"), owner=None)
     intended = CompanionRecord(
         kind="Secret", namespace="jobs", name="j-x.parameters", uid="", owner_uid=None
     )
-    await cluster.remove_companion("x", intended)
+    await cluster.companions.remove("x", intended)
     kept = await both.admin.get(SECRETS, "j-x.parameters", "jobs")
     assert kept["metadata"]["resourceVersion"] == foreign["metadata"]["resourceVersion"]
 
@@ -224,23 +225,23 @@ async def test_a_job_is_stopped_although_a_foreign_command_has_its_name(
 async def test_an_intended_companion_is_removed_if_it_was_created(
     both: TwoAccounts, cluster: JobObjects
 ) -> None:
-    made = await cluster.ensure_companion("int", "jobs", secret("j-int.parameters"), owner=None)
+    made = await cluster.companions.ensure("int", "jobs", secret("j-int.parameters"), owner=None)
     intended = CompanionRecord(
         kind="Secret", namespace="jobs", name=made.name, uid="", owner_uid=None
     )
-    await cluster.remove_companion("int", intended)
+    await cluster.companions.remove("int", intended)
     with pytest.raises(NotFound):
         await both.admin.get(SECRETS, made.name, "jobs")
-    await cluster.remove_companion("int", intended)
+    await cluster.companions.remove("int", intended)
 
 
 async def test_an_object_with_another_uid_under_the_name_is_left_alone(
     both: TwoAccounts, cluster: JobObjects
 ) -> None:
-    made = await cluster.ensure_companion("old", "jobs", secret("j-old.parameters"), owner=None)
+    made = await cluster.companions.ensure("old", "jobs", secret("j-old.parameters"), owner=None)
     await both.admin.delete(SECRETS, made.name, "jobs")
-    again = await cluster.ensure_companion("old", "jobs", secret(made.name), owner=None)
-    await cluster.remove_companion("old", made)
+    again = await cluster.companions.ensure("old", "jobs", secret(made.name), owner=None)
+    await cluster.companions.remove("old", made)
     kept = await both.admin.get(SECRETS, made.name, "jobs")
     assert kept["metadata"]["uid"] == again.uid
 
@@ -248,9 +249,9 @@ async def test_an_object_with_another_uid_under_the_name_is_left_alone(
 async def test_a_changed_network_policy_is_restored(both: TwoAccounts, cluster: JobObjects) -> None:
     plan = await make_pipeline().plan(make_job(id="pol"))
     (policy,) = [one for one in plan.companions if one.kind == "NetworkPolicy"]
-    await cluster.ensure_companion("pol", "jobs", policy, owner=None)
+    await cluster.companions.ensure("pol", "jobs", policy, owner=None)
     await both.admin.merge(NETWORK_POLICIES, policy.name, {"spec": {"ingress": None}}, "jobs")
-    await cluster.ensure_companion("pol", "jobs", policy, owner=None)
+    await cluster.companions.ensure("pol", "jobs", policy, owner=None)
     found = await both.admin.get(NETWORK_POLICIES, policy.name, "jobs")
     assert found["spec"]["ingress"] == policy.manifest["spec"]["ingress"]
 
@@ -258,15 +259,15 @@ async def test_a_changed_network_policy_is_restored(both: TwoAccounts, cluster: 
 async def test_a_terminating_companion_does_not_count_as_existing(
     both: TwoAccounts, cluster: JobObjects
 ) -> None:
-    made = await cluster.ensure_companion("going", "jobs", secret("j-going.a"), owner=None)
+    made = await cluster.companions.ensure("going", "jobs", secret("j-going.a"), owner=None)
     # As an EndpointSlice blocks a Service whose owner was deleted in the foreground.
     held = {"metadata": {"finalizers": ["example.com/wait"]}}
     await both.admin.merge(SECRETS, made.name, held, "jobs")
     await both.admin.delete(SECRETS, made.name, "jobs")
     with pytest.raises(NotFound, match="of another attempt is still there"):
-        await cluster.ensure_companion("going", "jobs", secret(made.name), owner=None)
+        await cluster.companions.ensure("going", "jobs", secret(made.name), owner=None)
     await both.admin.merge(SECRETS, made.name, {"metadata": {"finalizers": None}}, "jobs")
-    again = await cluster.ensure_companion("going", "jobs", secret(made.name), owner=None)
+    again = await cluster.companions.ensure("going", "jobs", secret(made.name), owner=None)
     assert again.uid != made.uid
 
 
@@ -277,18 +278,18 @@ async def test_created_objects_are_found_in_a_full_quota(
     volcano = JobObjects(both.kube, instance="test")
     plan, other = [await make_pipeline().plan(make_job(id=one)) for one in ("full", "fuller")]
     job = await volcano.ensure_volcano_job(plan)
-    made = await cluster.ensure_companion("full", "jobs", secret("j-full.a"), owner=None)
+    made = await cluster.companions.ensure("full", "jobs", secret("j-full.a"), owner=None)
     spec = {"hard": {"count/jobs.batch.volcano.sh": "0", "count/secrets": "0"}}
     quota = {"metadata": {"name": "full"}, "spec": spec}
     await both.admin.create(RESOURCE_QUOTAS, quota, "jobs")
     try:
         assert (await volcano.ensure_volcano_job(plan)).uid == job.uid
-        again = await cluster.ensure_companion("full", "jobs", secret(made.name), owner=None)
+        again = await cluster.companions.ensure("full", "jobs", secret(made.name), owner=None)
         assert again.uid == made.uid
         with pytest.raises(Forbidden, match="exceeded quota: full"):
             await volcano.ensure_volcano_job(other)
         with pytest.raises(Forbidden, match="exceeded quota: full"):
-            await cluster.ensure_companion("full", "jobs", secret("j-full.b"), owner=None)
+            await cluster.companions.ensure("full", "jobs", secret("j-full.b"), owner=None)
     finally:
         await both.admin.delete(RESOURCE_QUOTAS, "full", "jobs")
 
@@ -351,7 +352,7 @@ async def test_recovery_data_is_found_only_for_its_own_volcano_job(
     kept = Companion(
         kind="ConfigMap", name="j-start.recovery", manifest={"data": {"a": "1"}}, when="after"
     )
-    await cluster.ensure_companion("start", "jobs", kept, owner=job)
+    await cluster.companions.ensure("start", "jobs", kept, owner=job)
     assert await cluster.find_recovery_data(job) == {"a": "1"}
     later = replace(job, uid="of a later attempt")
     assert await cluster.find_recovery_data(later) == {}
@@ -426,14 +427,14 @@ async def test_a_companion_of_a_declared_kind_is_created_merged_owned_and_remove
 ) -> None:
     owner = await make_vcjob(both.admin, "lease", instance)
     name = "j-lease.plugin"
-    first = await cluster.ensure_companion(
+    first = await cluster.companions.ensure(
         "lease", "jobs", lease(name, holderIdentity="x"), owner=None
     )
     assert first.kind == "coordination.k8s.io/v1/leases"
     # Fields that another client filled in stay, as the API server's defaults do.
     await both.admin.merge(LEASES, name, {"spec": {"leaseTransitions": 3}}, "jobs")
     again = lease(name, holderIdentity="y")
-    second = await cluster.ensure_companion("lease", "jobs", again, owner=owner)
+    second = await cluster.companions.ensure("lease", "jobs", again, owner=owner)
     found = await both.admin.get(LEASES, name, "jobs")
     assert (first.uid, second.owner_uid) == (second.uid, owner.uid)
     assert found["spec"] == {"holderIdentity": "y", "leaseTransitions": 3}
@@ -452,16 +453,16 @@ async def test_a_companion_of_a_declared_kind_is_created_merged_owned_and_remove
     with monkeypatch.context() as patching:
         patching.setattr(both.kube, "merge", immutable)
         third = lease(name, holderIdentity="z")
-        kept = await cluster.ensure_companion("lease", "jobs", third, owner=owner)
+        kept = await cluster.companions.ensure("lease", "jobs", third, owner=owner)
     assert kept.uid == first.uid
     assert (await both.admin.get(LEASES, name, "jobs"))["spec"] == found["spec"]
-    await cluster.remove_companion("lease", replace(second, uid=""))
+    await cluster.companions.remove("lease", replace(second, uid=""))
     with pytest.raises(NotFound):
         await both.admin.get(LEASES, name, "jobs")
-    await cluster.remove_companion("lease", second)
+    await cluster.companions.remove("lease", second)
     # A kind that the cluster no longer serves blocks nothing.
     gone = replace(second, kind="gone.example.com/v1/things")
-    await JobObjects(both.admin, instance=instance).remove_companion("lease", gone)
+    await JobObjects(both.admin, instance=instance).companions.remove("lease", gone)
 
 
 async def test_a_foreign_object_of_a_declared_kind_is_not_touched(
@@ -470,10 +471,10 @@ async def test_a_foreign_object_of_a_declared_kind_is_not_touched(
     metadata = {"name": "j-theirs.plugin", "labels": {INSTANCE_LABEL: "another", JOB_LABEL: "x"}}
     theirs = await both.admin.create(LEASES, {"metadata": metadata, "spec": {}}, "jobs")
     with pytest.raises(NameTaken, match="of somebody else is there"):
-        await cluster.ensure_companion("theirs", "jobs", lease("j-theirs.plugin"), owner=None)
+        await cluster.companions.ensure("theirs", "jobs", lease("j-theirs.plugin"), owner=None)
     record = CompanionRecord(kind=LEASE.key, namespace="jobs", name="j-theirs.plugin", uid="",
                              owner_uid=None)  # fmt: skip
-    await cluster.remove_companion("theirs", record)
+    await cluster.companions.remove("theirs", record)
     assert await both.admin.get(LEASES, "j-theirs.plugin", "jobs") == theirs
 
 
