@@ -180,6 +180,9 @@ class Transcript(Connection):
     def reset(self) -> None:
         self.closing = "reset"
 
+    def reset_when_flushed(self) -> None:
+        self.closing = self.closing or "reset"
+
     def write(self, data: bytes) -> None:
         assert not self.closing, f"written after {self.closing}"
         self.out += data

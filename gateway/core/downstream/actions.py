@@ -75,6 +75,10 @@ class Actions(ABC):
         """Shut down our side once everything is written, discard input, and close soon."""
 
     @abstractmethod
+    def reset_when_flushed(self) -> None:
+        """Reset once the browser has received what was written; discard input until then."""
+
+    @abstractmethod
     def reset(self) -> None:
         """Reset the connection at once."""
 

@@ -203,6 +203,18 @@ class Connection(Exchange):
         else:
             self.refuse(why)
 
+    def cut_off(self) -> None:
+        """Reset a response that has started, once the browser has what came of it.
+
+        A FIN could make it look complete. A reset at once would discard what a slow reader has not
+        received: megabytes, or the last lines of a log.
+        """
+        self.abandon()
+        self.response = None
+        self.phase = NEXT[self.phase, Event.ENDED]
+        self.inbox = b""
+        self.reset_when_flushed()
+
     def refuse(self, why: str | Refusal, *, malformed: bool = False) -> None:
         """Respond with a refusal; the connection persists if the request was read completely.
 

@@ -125,6 +125,10 @@ class Exchange(Actions):
     def fail(self, why: str | Refusal) -> None:
         """Refuse the request, or reset a response that has started."""
 
+    @abstractmethod
+    def cut_off(self) -> None:
+        """Reset a response that has started, once the browser has what came of it."""
+
     # The request
 
     def admitted(self, head: UpstreamHead, *, upgrade: bool) -> None:
@@ -481,8 +485,11 @@ class Exchange(Actions):
             self.bad_response()
 
     def bad_response(self) -> None:
-        """Fail the request: the app's response cannot be relayed."""
-        self.fail(BAD_RESPONSE)
+        """Fail the request: the app's response cannot be relayed, or not to its end."""
+        if self.has_begun:
+            self.cut_off()
+        else:
+            self.fail(BAD_RESPONSE)
 
     @property
     def has_begun(self) -> bool:

@@ -12,6 +12,7 @@ from gateway.core.limits.values import Limits
 from gateway.relay.ending.stalls import StallWatch
 from gateway.relay.epolls import Hangups
 from gateway.relay.transports import (
+    has_unsent,
     is_tls,
     keep_alive,
     limit_orphan,
@@ -341,3 +342,54 @@ class Lingering(asyncio.Protocol):
         if not self._closer.stalls.watches(self._transport):
             self._closer.watch(self._transport)
         self._timer = self._closer.loop.call_later(self._seconds, self._close)
+
+
+_FLUSH_CHECK_SECONDS: Final = 0.05
+
+
+class CutOff(asyncio.Protocol):
+    """The last protocol of *transport*: it is reset once its peer has received what was written.
+
+    A peer that still reads has the stall deadline for each further byte. Input is discarded; a peer
+    that closes is reset at once.
+    """
+
+    __slots__ = ("_closer", "_on_closed", "_timer", "_transport")
+
+    def __init__(
+        self, closer: Closer, transport: asyncio.Transport, *, on_closed: Callable[[], None]
+    ) -> None:
+        self._closer = closer
+        self._transport = transport
+        self._on_closed = on_closed
+        self._timer: asyncio.Handle | None = None
+        transport.set_protocol(self)
+        resume_reading(transport)
+        closer.watch(transport)
+        self._check()
+
+    def eof_received(self) -> bool:
+        """Reset: the peer has left."""
+        reset(self._transport)
+        return False
+
+    def pause_writing(self) -> None:
+        """Do nothing: no more is written."""
+
+    def resume_writing(self) -> None:
+        """Do nothing: no more is written."""
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Report the end, and release the transport, as :class:`Lingering` does."""
+        if self._timer is not None:
+            self._timer.cancel()
+        self._closer.forget(self._transport)
+        on_closed = self._on_closed
+        del self._transport, self._on_closed
+        on_closed()
+
+    def _check(self) -> None:
+        if has_unsent(self._transport):
+            self._timer = self._closer.loop.call_later(_FLUSH_CHECK_SECONDS, self._check)
+        else:
+            reset(self._transport)

@@ -21,7 +21,7 @@ from gateway.core.limits.connection_quota import ACCEPTED, ARRIVAL_SECONDS, Verd
 from gateway.core.limits.rates import COUNTED
 from gateway.relay.background_tasks import Cancellable
 from gateway.relay.context import Context
-from gateway.relay.ending.closer import Lingering
+from gateway.relay.ending.closer import CutOff, Lingering
 from gateway.relay.http.relaying import RelayingConnection
 from gateway.relay.transports import owns_transport, pause_reading, reset, resume_reading
 from gateway.relay.tunnel import Tunnel
@@ -44,6 +44,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
 
     __slots__ = (
         "admit",
+        "cut",
         "deadline",
         "key",
         "peer",
@@ -67,6 +68,8 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.verdict: Verdict = ACCEPTED
         self.was_admitted = False
         """Whether any of its requests was admitted."""
+        self.cut = False
+        """Whether its last response broke off, and is still being delivered."""
         self.deadline = 0.0
         self.tick = 0
 
@@ -138,7 +141,10 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if ending.close_code == CLOSE_DRAINING:
             return
         self.drop_decision()
-        self.access_ended(ending.refusal)
+        if self.cut:
+            self.reset()
+        else:
+            self.access_ended(ending.refusal)
 
     # Events of the transport
 
@@ -310,6 +316,16 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.context.closer.forget(transport)
         seconds = self.context.parts.limits.linger_seconds
         Lingering(self.context.closer, transport, seconds=seconds, on_closed=self._lingered)
+
+    def reset_when_flushed(self) -> None:
+        """Reset the connection once the browser has received what was written."""
+        transport = self.transport
+        if transport is None or transport.is_closing():
+            return
+        self.set_deadline(0.0)
+        self.context.closer.forget(transport)
+        self.cut = True
+        CutOff(self.context.closer, transport, on_closed=self._lingered)
 
     def _lingered(self) -> None:
         self.transport = None

@@ -136,6 +136,10 @@ class Peer:
             pass
         return data
 
+    def unread(self) -> bytes:
+        """Return the received bytes that a StreamReader no longer returns after a reset."""
+        return bytes(self.reader._buffer)  # type: ignore[attr-defined]  # it has no other way
+
     async def answer(self) -> tuple[bytes, bytes]:
         """Return the head of a response and its body, by its length."""
         head = await self.head()

@@ -160,6 +160,9 @@ class Machine(Connection):
     def reset(self) -> None:
         self._end("reset")
 
+    def reset_when_flushed(self) -> None:
+        self._end("reset when flushed")
+
     def receive(self, data: bytes) -> None:
         super().receive(data)
         self.worst = max(self.worst, len(self.inbox) + len(self.early_body))

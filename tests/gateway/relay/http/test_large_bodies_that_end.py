@@ -11,6 +11,7 @@ from tests.gateway.relay.bodies import BODY, HEAD, SIZE, either, flood, held, no
 from tests.gateway.relay.harness import (
     GRANT,
     SID,
+    Rig,
     answer,
     code_of,
     request,
@@ -18,6 +19,11 @@ from tests.gateway.relay.harness import (
     status_of,
 )
 from tests.waiting import until
+
+
+def has_failed(r: Rig) -> bool:
+    """Return whether the gateway has found that a response broke off."""
+    return r.path.meters.upstream_failures["app_bad_answer"] > 0
 
 
 @either
@@ -60,9 +66,7 @@ async def test_an_app_that_resets_while_both_bodies_cross_ends_both(limits: Limi
         await until(lambda: held(r) > 0)
         app.reset()
         sending = browser.writer.transport
-        await flood(
-            browser, lambda: not r.connections or sending.get_write_buffer_size() >= 1 << 20
-        )
+        await flood(browser, lambda: has_failed(r) or sending.get_write_buffer_size() >= 1 << 20)
         browser.go_on()
         came = await browser.gone()
         assert came == (BODY * 3)[: len(came)]
@@ -97,7 +101,9 @@ async def test_an_app_reset_is_detected_although_reading_is_paused(limits: Limit
                 app.send(b"8000\r\n%b\r\n" % BODY[:0x8000])
                 await asyncio.sleep(0.001)
         app.reset()
-        await flood(browser, lambda: not r.connections)
+        await flood(browser, lambda: has_failed(r))
+        browser.go_on()
+        await until(lambda: not r.connections)
         assert nothing_left(r.path)
 
 
@@ -112,6 +118,44 @@ async def test_a_truncated_response_resets_the_client(limits: Limits, how: str) 
         getattr(app, how)()
         with pytest.raises(ConnectionResetError):
             await browser.rest()
+        assert nothing_left(r.path)
+
+
+@either
+@pytest.mark.parametrize("framing", ["Content-Length: 10000000", "Transfer-Encoding: chunked"])
+async def test_a_slow_reader_gets_all_of_a_truncated_response_before_the_reset(
+    limits: Limits, framing: str
+) -> None:
+    chunked = framing.startswith("Transfer")
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(request())
+        browser.stall()
+        app.send(b"HTTP/1.1 200 OK\r\n%b\r\n\r\n" % framing.encode())
+        app.send(b"%x\r\n%b\r\n" % (SIZE, BODY) if chunked else BODY)
+        await app.writer.drain()
+        app.close()
+        await until(lambda: has_failed(r))
+        await asyncio.sleep(0.2)
+        browser.go_on()
+        received = await browser.gone()
+        assert isinstance(browser.reader.exception(), ConnectionResetError)
+        received += browser.unread()
+        assert received.endswith(BODY[-10_000:] + (b"\r\n" if chunked else b""))
+        await until(lambda: not r.connections)
+        assert nothing_left(r.path)
+
+
+@either
+async def test_a_revoked_grant_resets_a_slow_reader_of_a_truncated_response(limits: Limits) -> None:
+    async with rig(limits=limits) as r:
+        browser, app, _ = await r.joined(request())
+        browser.stall()
+        app.send(HEAD + BODY)
+        await app.writer.drain()
+        app.close()
+        await until(lambda: has_failed(r))
+        r.world.revoke(sid=SID, jti=GRANT.jti)
+        await until(lambda: not r.connections)
         assert nothing_left(r.path)
 
 
