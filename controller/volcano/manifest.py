@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
+from controller.volcano.names import API_VERSION
 from controller.volcano.policies import Rule
 from controller.volcano.quantities import Quantity
 
 Json: TypeAlias = dict[str, Any]
 
-API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 SCHEDULER: Final = "volcano"
 
 

@@ -9,8 +9,11 @@ A run of a tool is a VolcanoJob, too. Its identifier has a dot, so it is no job'
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
+API_VERSION: Final = "batch.volcano.sh/v1alpha1"
+"""Of VolcanoJobs."""
 INSTANCE_LABEL: Final = "fumarole.dev/instance"
 JOB_LABEL: Final = "fumarole.dev/job"
 KIND_LABEL: Final = "fumarole.dev/kind"
@@ -105,3 +108,9 @@ def pod_name(job_id: str, task: str, index: int) -> str:
 def labels_of(instance: str, job_id: str) -> dict[str, str]:
     """Return the labels of everything that belongs to a job."""
     return {INSTANCE_LABEL: instance, JOB_LABEL: job_id}
+
+
+def is_of_job(given: Mapping[str, Any], *, instance: str, job_id: str) -> bool:
+    """Return whether the labels of an object say that it is this job's."""
+    labels = given["metadata"].get("labels") or {}
+    return (labels.get(INSTANCE_LABEL), labels.get(JOB_LABEL)) == (instance, job_id)

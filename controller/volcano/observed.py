@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from controller.volcano.names import (
     ALLOCATION_ANNOTATION,
+    API_VERSION,
     ATTEMPT_ANNOTATION,
     CREATED_ANNOTATION,
     EVICTIONS_ANNOTATION,
@@ -139,6 +140,12 @@ class ObservedJob:
         """The number of the attempt; 1 if unknown."""
         raw = self.annotations.get(ATTEMPT_ANNOTATION, "")
         return whole_number(raw, most=_MOST) or 1
+
+    @property
+    def owner_reference(self) -> dict[str, Any]:
+        """A reference with which the garbage collector deletes an object after this job."""
+        # No controller reference: Volcano's own controller must not take it for its object.
+        return {"apiVersion": API_VERSION, "kind": "Job", "name": self.name, "uid": self.uid}
 
     @property
     def restarts(self) -> int:

@@ -3,7 +3,7 @@
 - ``informer``: the cache of VolcanoJobs, pods and Services, kept by watches (client-go's informer).
 - ``prerequisites``: namespace, ServiceAccount, queue and shared objects, before a submission.
 - ``job_objects``: creates and deletes VolcanoJobs, Commands and pods; ``companion_objects``:
-  companions. Every call may be repeated. ``ownership``: which objects are a job's.
+  companions. Every call may be repeated.
 - ``verdicts``: what a refusal of the API server means; ``deletion``: what proves an absence.
 - ``pending_reasons``: why pods wait. ``priorities``: the values of PriorityClasses.
 - ``orphans``: deletes objects whose job is gone. ``missing_companions``: restores objects of

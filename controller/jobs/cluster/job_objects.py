@@ -15,8 +15,7 @@ from typing import Any, Final
 from controller.jobs.cluster.companion_objects import CompanionObjects
 from controller.jobs.cluster.deletion import delete, unless_going, unless_gone
 from controller.jobs.cluster.informer import PODS_READ
-from controller.jobs.cluster.ownership import NameTaken, is_of_job, owner_reference
-from controller.jobs.cluster.verdicts import may_be_there, reason_of
+from controller.jobs.cluster.verdicts import NameTaken, may_be_there, reason_of
 from controller.jobs.history.job_record import recovery_name
 from controller.jobs.pipeline.pipeline import Plan
 from controller.kube.client import Kube, Object
@@ -38,12 +37,14 @@ from controller.kube.kinds import (
     VCJOBS,
     Kind,
 )
-from controller.volcano.manifest import API_VERSION, VolcanoJob
+from controller.volcano.manifest import VolcanoJob
 from controller.volcano.names import (
+    API_VERSION,
     ATTEMPT_ANNOTATION,
     INSTANCE_LABEL,
     JOB_LABEL,
     companion_name,
+    is_of_job,
     labels_of,
 )
 from controller.volcano.observed import ObservedJob, ObservedPod, read_job, read_pod
@@ -154,7 +155,7 @@ class JobObjects:
                 "labels": labels_of(self._instance, job_id),
                 # Volcano does not compare UIDs: a left-over command must not outlive its
                 # VolcanoJob.
-                "ownerReferences": [owner_reference(job)],
+                "ownerReferences": [job.owner_reference],
             }
             body = {"metadata": metadata, "action": action, "target": target, "reason": "asked"}
             try:

@@ -16,8 +16,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
-from controller.jobs.cluster.ownership import NameTaken
-from controller.jobs.cluster.verdicts import may_be_there, verdict_on
+from controller.jobs.cluster.verdicts import NameTaken, may_be_there, verdict_on
 from controller.jobs.pipeline.builder import SharedObject
 from controller.kube.client import Kube, Object
 from controller.kube.errors import (

@@ -28,6 +28,7 @@ from controller.kube.errors import (
     Throttled,
     Unavailable,
 )
+from shared.errors import FumaroleError
 
 Call = Literal["dry_run", "submission", "patch"]
 Verdict = Literal["final", "waits", "retried"]
@@ -46,6 +47,10 @@ QUEUE_NOT_OPEN: Final = re.compile(r"to queue with state|failed to get list queu
 """Volcano's webhook, about a queue. A closed queue may open again."""
 QUEUE_UNSEEN: Final = "unable to find job queue"
 """Volcano's webhook: there is no such queue, or its cache lags and the queue is new."""
+
+
+class NameTaken(FumaroleError):
+    """An object with a name that a job needs exists, and belongs to another owner."""
 
 
 @dataclass(frozen=True, slots=True)

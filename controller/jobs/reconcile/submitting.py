@@ -8,12 +8,12 @@ import time
 from collections.abc import Sequence
 from typing import Any, Final
 
+from controller.jobs.cluster.companion_objects import AppliedCompanions
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.mount_points import mount_points_of
-from controller.jobs.cluster.ownership import NameTaken
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.priorities import PriorityValues
-from controller.jobs.cluster.verdicts import row_of, verdict_on
+from controller.jobs.cluster.verdicts import NameTaken, row_of, verdict_on
 from controller.jobs.history.explanations import explain_waiting
 from controller.jobs.history.job_record import (
     JobRecords,
@@ -25,7 +25,6 @@ from controller.jobs.history.job_record import (
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
-from controller.jobs.reconcile.applied_companions import AppliedCompanions
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plugin_calls import PlanCache, PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter

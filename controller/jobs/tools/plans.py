@@ -22,8 +22,8 @@ from controller.site.job_defaults import JobDefaults
 from controller.site.tool_list import Tool
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.tools import AttachedTool
-from controller.volcano.manifest import API_VERSION
 from controller.volcano.names import (
+    API_VERSION,
     INSTANCE_LABEL,
     JOB_LABEL,
     TASK_INDEX_LABEL,

@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.jobs.cluster.ownership import NameTaken
 from controller.jobs.cluster.prerequisites import (
     DOUBTED_SECONDS,
     GOOD_FOR_SECONDS,
@@ -17,6 +16,7 @@ from controller.jobs.cluster.prerequisites import (
     MADE_FOR_SECONDS,
     Prerequisites,
 )
+from controller.jobs.cluster.verdicts import NameTaken
 from controller.jobs.pipeline.pipeline import Plan
 from controller.kube.client import Kube
 from controller.kube.errors import Forbidden, NotFound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any, Self, cast
 
 import pytest
 
@@ -87,7 +87,11 @@ class Cluster:
             raise Forbidden("no right")
         self.told.append(("pods", namespace, *(pod.name for pod in pods)))
 
-    async def remove_companion(self, job_id: str, companion: CompanionRecord) -> None:
+    @property
+    def companions(self) -> Self:
+        return self
+
+    async def remove(self, job_id: str, companion: CompanionRecord) -> None:
         self.told.append(("companion", job_id, companion.name))
 
 

@@ -17,8 +17,8 @@ import pytest_asyncio
 
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
-from controller.jobs.cluster.ownership import NameTaken
 from controller.jobs.cluster.prerequisites import Prerequisites
+from controller.jobs.cluster.verdicts import NameTaken
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline

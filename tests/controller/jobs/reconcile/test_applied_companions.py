@@ -7,14 +7,14 @@ import os
 from collections import Counter
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
+from controller.jobs.cluster import companion_objects as module
+from controller.jobs.cluster.companion_objects import AppliedCompanions
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.pipeline.builder import Companion
-from controller.jobs.reconcile import applied_companions as module
-from controller.jobs.reconcile.applied_companions import AppliedCompanions
 from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
 from controller.jobs.reconcile.submitting import SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
@@ -46,7 +46,11 @@ class Cluster:
         if waiting := self.refusals.get(what):
             raise waiting.pop(0)
 
-    async def ensure_companion(
+    @property
+    def companions(self) -> Self:
+        return self
+
+    async def ensure(
         self, _job_id: str, namespace: str, one: Companion, *, owner: ObservedJob | None
     ) -> CompanionRecord:
         self._take(f"apply {one.name}")

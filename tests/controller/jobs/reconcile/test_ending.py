@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Self
 
 import pytest
 
@@ -38,7 +38,11 @@ class Cluster:
     async def find_volcano_job(self, *_: Any) -> Any:
         return None if self.uid is None else SimpleNamespace(uid=self.uid, name="j-j1")
 
-    async def remove_companion(self, _job: str, companion: CompanionRecord) -> None:
+    @property
+    def companions(self) -> Self:
+        return self
+
+    async def remove(self, _job: str, companion: CompanionRecord) -> None:
         self.removed.append(companion.name)
 
     async def withdraw_command(self, *_: Any) -> None:

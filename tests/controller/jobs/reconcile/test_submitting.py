@@ -4,7 +4,7 @@ import asyncio
 import os
 from contextlib import suppress
 from dataclasses import replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import pytest
 
@@ -45,7 +45,11 @@ class Cluster:
         self.refusal = refusal
         self.made: list[str] = []
 
-    async def ensure_companion(self, *args: Any, **options: Any) -> None:
+    @property
+    def companions(self) -> Self:
+        return self
+
+    async def ensure(self, *args: Any, **options: Any) -> None:
         self.made.append("companion")
 
     async def ensure_volcano_job(self, plan: Any) -> None:
