@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 from aiohttp import WSMsgType, web
@@ -38,6 +39,7 @@ class Site:
     jobs: dict[str, str] = field(default_factory=dict)
     stopped: list[str] = field(default_factory=list)
     spent: set[str] = field(default_factory=set)
+    numbers: Iterator[int] = field(default_factory=count)
 
     # The orchestrator
 
@@ -56,7 +58,7 @@ class Site:
     async def open(self, request: web.Request) -> web.Response:
         app = APPS[request.match_info["id"].removeprefix("job-")]
         mark = "?" if self.token_in_query else "#"
-        token = f"secret-{app.name}-{id(request)}"
+        token = f"secret-{app.name}-{next(self.numbers)}"
         link = f"http://{app.kind}.localhost:{self.port}/.fumarole/open"
         return web.json_response({"url": f"{link}{mark}token={token}&next=%2Fstart"})
 
