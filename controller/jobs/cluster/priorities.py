@@ -26,13 +26,11 @@ class PriorityValues:
         self._clock = clock
         self._cached: dict[str, tuple[float, int | None]] = {}
 
-    async def value_of(self, name: str | None) -> int | None:
-        """Return the value of a PriorityClass; None if it is unknown, or if there is no class.
+    async def value_of(self, name: str) -> int | None:
+        """Return the value of a PriorityClass; None if it is unknown.
 
         The value serves only an estimate, so an API server that does not return it delays nothing.
         """
-        if name is None:
-            return None
         now = self._clock()
         expires_at, value = self._cached.get(name, (now, None))
         if now >= expires_at:

@@ -370,8 +370,8 @@ class SubmitActions:
         found = explain_waiting(made, ())
         values: dict[str, Any] = {"uid": made.uid, "queue": made.queue or plan.volcano_job.queue}
         values |= {"reason": found.reason, "message": found.message, "details": found.details}
-        priority = await self._priorities.value_of(plan.volcano_job.priority_class)
-        values["priority_value"] = priority
+        named = plan.volcano_job.priority_class
+        values["priority_value"] = await self._priorities.value_of(named) if named else None
         async with self._records.lead() as transaction:
             await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)
             await record_companions(transaction, record.id, companions)

@@ -256,7 +256,8 @@ def _not_submitted(seen: ObservedState) -> Step:
         return seen.update_if_new(UpdateStatus(JobEvent.WAITS, "predecessor", _waits_for(ahead)))
     if seen.submission_hold is not None:
         return seen.update_if_new(UpdateStatus(JobEvent.WAITS, "paused", seen.submission_hold))
-    until = refused_until(seen.record, seen.now)
+    record = seen.record
+    until = refused_until(record, seen.now) if record.evictions else None
     return Submit() if until is None else Wait(until)
 
 

@@ -20,13 +20,6 @@ async def never(_request: web.Request) -> web.StreamResponse:
     raise AssertionError("the client waits for the whole time")
 
 
-async def test_a_job_without_a_class_has_no_priority_and_needs_no_request(tmp_path: Path) -> None:
-    script = Script(HIGH)
-    async with serving(script, tmp_path) as kube:
-        assert await PriorityValues(kube, clock=Clock()).value_of(None) is None
-    assert not script.requests
-
-
 async def test_a_value_is_read_once_and_again_after_it_expires(tmp_path: Path) -> None:
     script, clock = Script(HIGH, says({"metadata": {"name": "high"}, "value": 2000})), Clock()
     async with serving(script, tmp_path) as kube:
