@@ -345,6 +345,9 @@ class Lingering(asyncio.Protocol):
 
 
 _FLUSH_CHECK_SECONDS: Final = 0.05
+_LONGEST_FLUSH_CHECK_SECONDS: Final = 1.0
+"""Between two checks, doubled from one to the other: an app that ends can break off the responses
+of thousands of slow readers at once."""
 
 
 class CutOff(asyncio.Protocol):
@@ -354,7 +357,7 @@ class CutOff(asyncio.Protocol):
     that closes is reset at once.
     """
 
-    __slots__ = ("_closer", "_on_closed", "_timer", "_transport")
+    __slots__ = ("_checks", "_closer", "_on_closed", "_pause", "_timer", "_transport")
 
     def __init__(
         self, closer: Closer, transport: asyncio.Transport, *, on_closed: Callable[[], None]
@@ -362,6 +365,10 @@ class CutOff(asyncio.Protocol):
         self._closer = closer
         self._transport = transport
         self._on_closed = on_closed
+        self._pause = _FLUSH_CHECK_SECONDS
+        # With TLS, bytes that are encrypted and not yet given to the kernel are counted nowhere.
+        # The loop writes them before the second check.
+        self._checks = 2 if is_tls(transport) else 1
         self._timer: asyncio.Handle | None = None
         transport.set_protocol(self)
         resume_reading(transport)
@@ -388,8 +395,13 @@ class CutOff(asyncio.Protocol):
         del self._transport, self._on_closed
         on_closed()
 
-    def _check(self) -> None:
+    def _check(self, received: int = 0) -> None:
+        """Check again later, unless the last *received* checks and this one found no bytes left."""
+        received, pause = received + 1, _FLUSH_CHECK_SECONDS
         if has_unsent(self._transport):
-            self._timer = self._closer.loop.call_later(_FLUSH_CHECK_SECONDS, self._check)
-        else:
+            received, pause = 0, self._pause
+            self._pause = min(2 * pause, _LONGEST_FLUSH_CHECK_SECONDS)
+        if received == self._checks:
             reset(self._transport)
+        else:
+            self._timer = self._closer.loop.call_later(pause, self._check, received)

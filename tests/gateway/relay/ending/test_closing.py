@@ -6,6 +6,7 @@ import asyncio
 import socket
 import ssl
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,15 @@ class Client:
     def read(self, size: int) -> bytes:
         """Return at least one byte; none at the end."""
         return self._tls.recv(size)
+
+    def read_for(self, seconds: float) -> bytes:
+        """Return what arrives until there is an end, or nothing for *seconds*."""
+        data = b""
+        self._tls.settimeout(seconds)
+        with suppress(ConnectionResetError, TimeoutError, ssl.SSLEOFError):
+            while piece := self._tls.recv(65536):
+                data += piece
+        return data
 
     def say_ended(self) -> None:
         """Send a close_notify, without waiting for the peer's."""
@@ -125,6 +135,37 @@ async def test_a_stalled_reader_is_reset_during_a_drain(
         app.close()
         await until(lambda: r.path.open == 0)
         client.close()
+
+
+async def test_a_truncated_response_is_delivered_although_the_loop_was_busy(
+    certificate: Path,
+) -> None:
+    """Bytes that TLS has encrypted wait in the loop, which shows them nowhere."""
+    size, received, read = 60_000, bytearray(), asyncio.Event()
+    async with secured(certificate, send_buffer=SMALL) as (r, address):
+        client = await connect(address, buffer=SMALL)
+        await asyncio.to_thread(client.send, request())
+        app = await r.app.connection()
+        await app.head()
+        app.send(b"HTTP/1.1 200 OK\r\nContent-Length: 400000\r\n\r\n" + BODY[:size])
+        (connection,) = r.connections
+        await until(lambda: connection.traffic.down > size)
+        connection.bad_response()
+        loop, (ours, theirs) = asyncio.get_running_loop(), socket.socketpair()
+
+        def read_while_the_loop_is_busy() -> None:
+            loop.remove_reader(ours)
+            received.extend(client.read_for(0.3))
+            read.set()
+
+        loop.add_reader(ours, read_while_the_loop_is_busy)
+        theirs.send(b".")
+        await read.wait()
+        received += await asyncio.to_thread(client.read_for, READ_SECONDS)
+        assert received.endswith(BODY[size - 1000 : size])
+        for one in (client, ours, theirs):
+            one.close()
+        await until(lambda: r.path.open == 0)
 
 
 @pytest.mark.parametrize("asked", [request(), upgrade()], ids=["request", "tunnel"])

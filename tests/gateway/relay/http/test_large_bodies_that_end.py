@@ -7,6 +7,8 @@ import asyncio
 import pytest
 
 from gateway.core.limits.values import Limits
+from gateway.relay.ending import closer
+from gateway.relay.transports import has_unsent
 from tests.gateway.relay.bodies import BODY, HEAD, SIZE, either, flood, held, nothing_left, put
 from tests.gateway.relay.harness import (
     GRANT,
@@ -143,6 +145,31 @@ async def test_a_slow_reader_gets_all_of_a_truncated_response_before_the_reset(
         assert received.endswith(BODY[-10_000:] + (b"\r\n" if chunked else b""))
         await until(lambda: not r.connections)
         assert nothing_left(r.path)
+
+
+async def test_a_slow_reader_of_a_truncated_response_is_checked_less_and_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """An app that ends breaks off all its responses, and each check takes time of the loop."""
+    checks = 0
+
+    def counted(transport: asyncio.Transport) -> bool:
+        nonlocal checks
+        checks += 1
+        return has_unsent(transport)
+
+    monkeypatch.setattr(closer, "has_unsent", counted)
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        browser.stall()
+        app.send(HEAD + BODY)
+        await app.writer.drain()
+        app.close()
+        await until(lambda: has_failed(r))
+        await asyncio.sleep(1.5)
+        assert 0 < checks <= 7
+        r.world.revoke(sid=SID, jti=GRANT.jti)
+        await until(lambda: not r.connections)
 
 
 @either
