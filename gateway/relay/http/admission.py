@@ -269,7 +269,9 @@ class Admission:
                 reader = connection.reader
                 if access_right.grant is not None:
                     reader.cache_section()
-                    if reader.cached is not None and request.upgrade and claims is None:
+                    # Whether a service worker is allowed depends on its path.
+                    alike = request.upgrade and not request.fields.service_worker
+                    if alike and claims is None and reader.cached is not None:
                         self._upgrades.put(reader.cached, cached)
                 connection.cache_decision(cached)
                 self._relay(

@@ -185,3 +185,15 @@ async def test_a_known_decision_counts_the_bytes_of_a_session_that_was_reported_
         (activity,) = activities.all()
         assert activity is not left
         assert activity.down >= 6
+
+
+async def test_a_known_decision_admits_no_service_worker_at_the_root() -> None:
+    """Fields alone do not tell whether its scope would be too wide."""
+    marked = upgrade().replace(
+        b"Upgrade: websocket", b"Service-Worker: script\r\nUpgrade: websocket"
+    )
+    async with rig() as r:
+        for _ in range(3):
+            await r.joined(marked.replace(b"GET /ws ", b"GET /a/ws "))
+        status, raw = await r.ask(marked)
+        assert (status, code_of(raw.partition(b"\r\n\r\n")[2])) == (403, "root_service_worker")
