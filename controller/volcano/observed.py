@@ -43,8 +43,11 @@ _KEPT_ANNOTATIONS: Final = (
     EVICTIONS_ANNOTATION,
     TOOL_ANNOTATION,
 )
-CONTAINER_LOST: Final = "ContainerStatusUnknown"
-"""The reason of a pod whose node lost a container, in most cases because the node restarted."""
+CONTAINER_LOST: Final = "ContainerLost"
+"""The reason of a pod whose node lost a container, in most cases because the node restarted.
+
+No kubelet reports it: see :func:`_reason_of_lost`.
+"""
 EVICTIONS: Final = frozenset(
     {
         *("Evicted", "Preempting", "Preempted", "Shutdown", "NodeShutdown", "NodeLost"),
@@ -58,9 +61,8 @@ EVICTIONS: Final = frozenset(
 
 Those from ``DisruptionTarget`` on are reasons of the pod condition of that type (Kubernetes,
 "Disruptions"). ``Evict`` is the reason that Volcano's scheduler gives the condition Ready.
-``CONTAINER_LOST`` is the reason of a container: see :func:`_reason_of_lost`.
 """
-_LOST_BY_RUNTIME: Final = (CONTAINER_LOST, "Unknown")
+_LOST_BY_RUNTIME: Final = ("ContainerStatusUnknown", "Unknown")
 """The reasons of such a container: the kubelet's, if its runtime does not know the container any
 more (CRI-O wipes its containers at a restart), and containerd's, if the process is gone."""
 
@@ -362,7 +364,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
         task=_shared(labels.get(TASK_LABEL) or annotations.get(TASK_LABEL) or ""),
         index=_index(metadata.get("name", "")),
         phase=_shared(status.get("phase") or ""),
-        reason=_shared(_reason(status) or ("" if disrupted else _reason_of_lost(status))),
+        reason=_shared(_reason(status) or ("" if disrupted else _reason_of_lost(metadata, status))),
         message=plain_text(status.get("message"), _LONGEST),
         address=status.get("podIP") or "",
         node=_shared(spec.get("nodeName") or ""),
@@ -437,11 +439,14 @@ def _reason(status: Mapping[str, Any]) -> str:
     return plain_text(reason, _LONGEST_WORD)
 
 
-def _reason_of_lost(status: Mapping[str, Any]) -> str:
+def _reason_of_lost(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> str:
     """Return the reason of a pod of which nobody knows how its program ended, or empty.
 
-    The exit code (137 or 255) is not the program's, which may have been about to succeed.
+    The exit code (137 or 255) is not the program's, which may have been about to succeed. A pod
+    that is being deleted may have been killed for that, for example since another rank failed.
     """
+    if "deletionTimestamp" in metadata:
+        return ""
     containers = (*(status.get("initContainerStatuses") or ()), _container(status))
     for one in containers:
         terminated = (one.get("state") or {}).get("terminated") or {}

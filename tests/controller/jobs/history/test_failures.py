@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.history.failures import LONGEST_TAIL, MOST_LINES, explain_failure, log_tail
-from controller.jobs.history.pod_records import are_recorded, make_pod_records
+from controller.jobs.history.pod_records import are_recorded, make_pod_records, was_taken
 from controller.volcano.observed import ObservedPod, read_pod
 from tests.controller.samples import UID, make_job, make_observed
 from tests.controller.volcano.reasons.test_causes import NO_PROGRAM, RUNC
@@ -18,7 +18,7 @@ AT = "2026-11-22T10:00:00Z"
 
 
 def pod(index: int = 0, *, ended: Any = None, init: Any = None, inits: Any = None,
-        **status: Any) -> ObservedPod:  # fmt: skip
+        deleted: bool = False, **status: Any) -> ObservedPod:  # fmt: skip
     """Return a failed pod as a kubelet reports it; Go encodes absent fields as null."""
     container = {"name": "job", "state": {"waiting": None, "running": None, "terminated": ended}}
     limits = {"limits": {"memory": "64Mi"}}
@@ -27,7 +27,8 @@ def pod(index: int = 0, *, ended: Any = None, init: Any = None, inits: Any = Non
     return read_pod(
         {
             "metadata": {"name": f"j-j1-job-{index}", "uid": f"pod-{index}", "namespace": "jobs",
-                         "labels": labels, "ownerReferences": [owner], "annotations": None},
+                         "labels": labels, "ownerReferences": [owner], "annotations": None,
+                         **({"deletionTimestamp": AT} if deleted else {})},
             "spec": {"nodeName": "n1", "containers": [{"name": "job", "resources": limits}],
                      "initContainers": inits},
             "status": {"phase": "Failed", "conditions": None, "containerStatuses": [container],
@@ -172,6 +173,30 @@ def test_the_earliest_failed_pod_decides() -> None:
     found = explain_failure(make_observed("Failed"), [killed, culprit], [])
     assert found is not None
     assert found.message == "job 1 ended with exit code 3"
+
+
+@pytest.mark.parametrize("lost", ["ContainerStatusUnknown", "Unknown"])
+def test_a_container_that_is_lost_while_its_pod_is_deleted_is_no_eviction(lost: str) -> None:
+    """Volcano deletes the other pods of a failed job; their kubelet may not see how they end."""
+    culprit, other = pod(0, ended=ended(3)), pod(1, ended=ended(137, lost), deleted=True)
+    runs = make_pod_records(make_job(), 1, runs={}, present=[culprit, other], departed=[], now=9e9,
+                            looked_until=0.0)  # fmt: skip
+    for shown in ([culprit, other], []):
+        found = explain_failure(make_observed("Failed"), shown, runs)
+        assert found is not None
+        assert found.message == "job 0 ended with exit code 3"
+    assert not any(was_taken(run) for run in runs)
+
+
+def test_a_lost_container_stays_an_eviction_after_the_deletion_of_its_pod() -> None:
+    lost = pod(ended=ended(137, "ContainerStatusUnknown"))
+    runs = make_pod_records(make_job(), 1, runs={}, present=[lost], departed=[], now=9e9,
+                            looked_until=0.0)  # fmt: skip
+    later = pod(ended=ended(137, "ContainerStatusUnknown"), deleted=True)
+    assert are_recorded({run.pod_uid: run for run in runs}, [later], [])
+    found = explain_failure(make_observed("Failed"), [later], runs)
+    assert found is not None
+    assert (found.reason, found.message) == ("evicted", LOST)
 
 
 def test_without_a_pod_reason_volcanos_reason_is_used() -> None:
