@@ -46,6 +46,7 @@ from redis.exceptions import (
     ResponseError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from shared.bus.keys import CALL_SECONDS
 from shared.bus.urls import Node, RedisAddress, parse_url
@@ -353,13 +354,19 @@ class _Slot:
 
 
 class _FollowsSlot:
-    """Connects to the node of the slot, and disconnects on a response that the slot has moved."""
+    """Connects to the node of the slot, and disconnects on a response that the slot has moved.
+
+    The kernel accepts connections for a process that hangs. So a node that leaves a command without
+    a response counts as failed too, and the next connection asks another node where the slot is.
+    """
 
     host: str
     port: int
 
     def __init__(self, *, slot: _Slot, **options: Any) -> None:
         self._slot = slot
+        self._unanswered = False
+        """Whether no response has arrived since the last command."""
         super().__init__(**options)
 
     async def connect_check_health(self, *args: Any, **options: Any) -> None:
@@ -372,15 +379,31 @@ class _FollowsSlot:
                 raise
             self._slot.connected(node)
 
+    async def send_packed_command(self, *args: Any, **options: Any) -> None:
+        self._unanswered = True
+        await super().send_packed_command(*args, **options)  # type: ignore[misc]  # as above
+
     async def read_response(self, *args: Any, **options: Any) -> Any:
         try:
-            return await super().read_response(*args, **options)  # type: ignore[misc]  # as above
+            response = await super().read_response(*args, **options)  # type: ignore[misc]  # as above
         except MovedError as error:
             await self._break(self._slot.moved((error.host or self.host, error.port)))
         except (AskError, ClusterDownError):
             why = "the slot is not served here"
             self._slot.failed((self.host, self.port), why)
             await self._break(why)
+        except (RedisTimeoutError, asyncio.CancelledError):
+            # A caller with a shorter deadline than the connection's cancels the read.
+            self._note_silence()
+            raise
+        if response is None and self._unanswered and options.get("timeout") is not None:
+            self._note_silence()  # redis-py returns None for a subscription without confirmation
+        else:
+            self._unanswered = False
+        return response
+
+    def _note_silence(self) -> None:
+        self._slot.failed((self.host, self.port), "it did not answer in time")
 
     async def _break(self, why: str) -> None:
         # The node has not executed the command, so redis-py may send it again to another one.

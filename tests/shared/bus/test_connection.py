@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -155,6 +159,66 @@ async def test_cluster_redirections_are_followed_without_reading_the_command_tab
         await publish_and_follow(site)
         calls = str(await site.other.ask("INFO", "commandstats"))
         assert "cmdstat_command" not in calls
+
+
+@asynccontextmanager
+async def a_cluster_whose_master_hangs(folder: Path) -> AsyncIterator[tuple[Redis, Redis]]:
+    """Yield a client that knew the master, and one that knew the replica which took over."""
+    async with cluster_site(folder, key_slot(KEYS.head.encode())) as site:
+        client = connect(
+            f"redis+cluster://127.0.0.1:{site.master.port},127.0.0.1:{site.other.port}"
+        )
+        after = connect(f"redis+cluster://127.0.0.1:{site.replica.port}")
+        try:
+            await Publisher(client, KEYS, term=1).rebuild({}, {}, epoch="e1", now=time.time())
+            await site.caught_up()
+            os.kill(site.master.pid, signal.SIGSTOP)
+            await _take_over(site)
+            yield client, after
+        finally:
+            os.kill(site.master.pid, signal.SIGCONT)
+            await client.aclose()
+            await after.aclose()
+
+
+async def test_calls_leave_a_cluster_node_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.bus.connection.CALL_SECONDS", 0.5)
+    async with a_cluster_whose_master_hangs(tmp_path) as (client, _after):
+        await _until_answered(BusReader(client, KEYS))
+
+
+async def test_calls_with_a_shorter_deadline_leave_a_cluster_node_that_hangs(
+    tmp_path: Path,
+) -> None:
+    async with a_cluster_whose_master_hangs(tmp_path) as (client, _after):
+        reader = BusReader(client, KEYS)
+        async with asyncio.timeout(FAILOVER_SECONDS):
+            while True:
+                try:
+                    async with asyncio.timeout(0.5):
+                        assert await reader.head() is not None
+                        return
+                except (BusUnavailable, TimeoutError):
+                    await asyncio.sleep(0.05)
+
+
+async def test_subscriptions_leave_a_cluster_node_that_hangs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shared.bus.reader.CALL_SECONDS", 0.5)
+    async with a_cluster_whose_master_hangs(tmp_path) as (client, after):
+        reader, publisher = BusReader(client, KEYS), Publisher(after, KEYS, term=1)
+        async with asyncio.timeout(FAILOVER_SECONDS):
+            while True:
+                try:
+                    async with reader.subscribe() as messages:
+                        await publisher.rebuild({}, {}, epoch="e2", now=time.time())
+                        assert decode_event(await anext(messages)).epoch == "e2"
+                        return
+                except BusUnavailable:
+                    await asyncio.sleep(0.05)
 
 
 async def test_a_cluster_without_the_slot_is_reported(tmp_path: Path) -> None:
