@@ -390,11 +390,17 @@ def _waiting(seen: ObservedState, job: ObservedJob) -> Step:
     record = seen.record
     reported = Explanation(record.reason or "", record.message or "", record.details or {})
     found = explain_waiting(job, seen.pods, record.explained, reported)
-    update = UpdateStatus(JobEvent.WAITS, found.reason, found.message, found.details)
-    step = seen.update_if_new(update)
+    return _update(seen, UpdateStatus(JobEvent.WAITS, found.reason, found.message, found.details))
+
+
+def _update(seen: ObservedState, update: UpdateStatus) -> UpdateStatus | Wait:
+    """Return *update* if it says something new.
+
+    Counts of nodes and quotas change with every job that starts or ends.
+    """
+    record, step = seen.record, seen.update_if_new(update)
     if isinstance(step, Wait) or not _only_numbers_changed(record, update):
         return step
-    # Counts of nodes and quotas change with every job that starts or ends.
     since = (record.details or {}).get("at")
     again_at = since + QUIET_SECONDS if isinstance(since, int | float) else seen.now
     return step if seen.now >= again_at else Wait()
@@ -420,15 +426,17 @@ def _absent_until(seen: ObservedState) -> float | None:
 
 def _running(seen: ObservedState, job: ObservedJob) -> Step:
     found, absent_until = explain_running(job, seen.pods), _absent_until(seen)
-    if absent_until is not None and seen.now >= absent_until:
+    is_absent = absent_until is not None and seen.now >= absent_until
+    if is_absent:
         found, absent_until = explain_absent(job, seen.record.explained), None
-    update = seen.update_if_new(
+    update = (
         UpdateStatus(JobEvent.STARTED, None, None)
         if found is None
         else UpdateStatus(JobEvent.STARTED, found.reason, found.message, found.details)
     )
-    if isinstance(update, UpdateStatus):
-        return update
+    step: Step = _update(seen, update) if is_absent else seen.update_if_new(update)
+    if isinstance(step, UpdateStatus):
+        return step
     step = Wait(absent_until) if seen.started else seen.run_hook("start")
     if not isinstance(step, Wait) or seen.pods_stale or not (left := seen.left_running()):
         return step
@@ -450,6 +458,7 @@ def _aborted_or_terminated(seen: ObservedState, job: ObservedJob) -> Step:
 def _save_recovery_data(seen: ObservedState, job: ObservedJob, step: Wait) -> Step:
     """Return the step that saves recovery data, if nothing else is to be done."""
     what = to_keep(seen.record, job, seen.pods) if seen.companions_applied else None
-    if seen.timers and step.until is None:
-        step = Wait(min(timer.due_at for timer in seen.timers.values()))
+    if seen.timers:
+        due = [timer.due_at for timer in seen.timers.values()]
+        step = Wait(min(due if step.until is None else [*due, step.until]))
     return step if what is None or what == seen.record.kept else SaveRecoveryData(what)

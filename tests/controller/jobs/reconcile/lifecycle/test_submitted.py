@@ -356,6 +356,18 @@ def test_a_running_job_whose_pods_stay_away_says_so() -> None:
     assert decide(seen) == UpdateStatus(JobEvent.STARTED, None, None)
 
 
+def test_a_running_job_without_pods_does_not_report_each_change_of_numbers() -> None:
+    """As a job that waits: counts of nodes change with every job that starts or ends."""
+    text = "0/{} nodes are available"
+    kept = {"uid": UID, "reason": "unschedulable", "message": text.format(53), "since": 0.0}
+    told = replace(KEPT, reason="unschedulable", message=text.format(52), details={"at": 200.0},
+                   explained=kept)  # fmt: skip
+    seen = make_observed_state(told, make_observed("Running"), runs=gone("a", ended_at=100.0))
+    assert decide(replace(seen, now=499.0)) == Wait()
+    step = decide(replace(seen, now=500.0))
+    assert step == UpdateStatus(JobEvent.STARTED, "unschedulable", text.format(53))
+
+
 @pytest.mark.parametrize(
     "fields",
     [

@@ -36,6 +36,12 @@ def test_a_delayed_policy_is_reported_once_and_applied_in_time() -> None:
                       ConfirmPods)  # fmt: skip
 
 
+def test_a_delayed_policy_is_not_late_because_all_pods_are_gone() -> None:
+    record, failed = job(DELAYED), ran(retry=1)
+    runs: dict[str, Any] = {"phase": "Running", "timers": timer(record, 12.0), "now": 10.0}
+    assert step_of(record, failed, **runs) == Wait(12.0)
+
+
 def test_a_policy_timeout_starts_with_its_trigger() -> None:
     step = decide(make_observed_state(job(DELAYED), make_observed(), FAILED, make_pod(1), now=10.0))
     assert isinstance(step, SetTimers)
