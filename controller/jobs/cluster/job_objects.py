@@ -26,6 +26,7 @@ from controller.kube.errors import (
     Invalid,
     KubeError,
     NotFound,
+    NotServed,
     Unavailable,
 )
 from controller.kube.kinds import (
@@ -161,9 +162,8 @@ class JobObjects:
             try:
                 await self._kube.create(COMMANDS, body, job.namespace)
             except AlreadyExists:
-                with suppress(NotFound):  # Volcano has just carried it out
-                    if await self._has_command(job_id, job.namespace, what) is None:
-                        continue
+                if await self._is_foreign_command(job_id, job.namespace, what):
+                    continue
             return
         raise Unavailable("Commands of somebody else have our names")
 
@@ -181,6 +181,14 @@ class JobObjects:
                 if uid is not None:
                     await delete(self._kube, COMMANDS, companion_name(job_id, what), namespace, uid)
                     return
+
+    async def _is_foreign_command(self, job_id: str, namespace: str, what: str) -> bool:
+        try:
+            return await self._has_command(job_id, namespace, what) is None
+        except NotServed:
+            raise
+        except NotFound:
+            return False  # Volcano has just carried it out
 
     async def _has_command(self, job_id: str, namespace: str, what: str) -> str | None:
         """Return the uid of the job's Command; None if the Command is foreign.

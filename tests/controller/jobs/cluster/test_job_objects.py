@@ -115,6 +115,9 @@ async def test_a_command_that_volcano_takes_meanwhile_is_issued(tmp_path: Path) 
         job = make_observed()
         await JobObjects(kube, instance="test").command("a", job, "AbortJob")
     assert [method for method, *_ in script.requests] == ["POST", "GET"]
+    async with serving(Script(exists, NO_KIND), tmp_path) as kube:
+        with pytest.raises(NotServed):
+            await JobObjects(kube, instance="test").command("a", job, "AbortJob")
 
 
 NO_RIGHT = says({"kind": "Status", "reason": "Forbidden", "code": 403, "message": "no"}, 403)
