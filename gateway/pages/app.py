@@ -40,12 +40,11 @@ def make_pages(
         try:
             return await handler(request)
         except web.HTTPMethodNotAllowed as error:
-            refused = responses.refuse(request, REFUSALS["method_not_allowed"])
-            refused.headers["Allow"] = ", ".join(sorted(error.allowed_methods))
-            return refused
-        except web.HTTPException as error:
-            code = "not_found" if error.status == 404 else "bad_request"
-            return responses.refuse(request, REFUSALS[code])
+            return session.refuse_method(request, error.allowed_methods)
+        except web.HTTPNotFound:
+            return session.refuse(request, "not_found")
+        except web.HTTPException:
+            return responses.refuse(request, REFUSALS["bad_request"])
         except Exception:  # the outermost boundary of a page
             log.exception("a page failed")
             return responses.refuse(request, _FAILED)
@@ -68,5 +67,4 @@ def make_pages(
     if session.public_keys is not None:
         app.router.add_get(JWKS_PATH.decode(), session.jwks)
     app.router.add_get("/", session.screen)
-    app.router.add_route("*", "/{path:.*}", session.nothing)
     return app

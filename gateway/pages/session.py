@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import msgspec
@@ -144,12 +144,17 @@ class SessionPages:
         }
         return web.Response(body=self.public_keys(), headers=headers)
 
-    async def nothing(self, request: web.Request) -> web.Response:
-        """Refuse any other path or method."""
-        page_request = page_request_of(request)
-        if page_request.refusal is not None:
-            return self.responses.refuse(request, page_request.refusal)
-        return self.responses.refuse(request, REFUSALS["not_found"])
+    def refuse(self, request: web.Request, code: str) -> web.Response:
+        """Refuse a path or method that no page serves; the data path's own refusal comes first."""
+        refusal = page_request_of(request).refusal
+        return self.responses.refuse(request, REFUSALS[code] if refusal is None else refusal)
+
+    def refuse_method(self, request: web.Request, allowed: Collection[str]) -> web.Response:
+        """Refuse a method that this page does not have (RFC 9110, section 15.5.6)."""
+        refused = self.refuse(request, "method_not_allowed")
+        if refused.status == REFUSALS["method_not_allowed"].status:
+            refused.headers["Allow"] = ", ".join(sorted(allowed))
+        return refused
 
     def _refusal(self, page_request: ServePage) -> Refusal | None:
         if page_request.refusal is not None:

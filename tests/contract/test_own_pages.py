@@ -88,3 +88,26 @@ async def test_a_gateway_page_reads_no_byte_beyond_its_request(rig: Rig, serve: 
     assert text.startswith(b"HTTP/1.1 303 ")
     assert text.count(b"HTTP/1.1") == 1
     assert b"/behind" not in app.received
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("PUT", "/.fumarole/open", "GET, HEAD, POST"),
+        ("DELETE", "/.fumarole/sign-out", "GET, HEAD, POST"),
+        ("POST", "/.fumarole/state", "GET, HEAD"),
+    ],
+)
+async def test_other_methods_of_an_own_page_get_405_with_the_allowed_ones(
+    rig: Rig, method: str, path: str, allowed: str
+) -> None:
+    session = await rig.session()
+    own = rig.own(session, await rig.opened(session))
+    response = await rig.get(session, path, own, method=method)
+    assert (response.status, response.get("Allow")) == (405, allowed)
+
+
+async def test_a_refusal_of_the_session_comes_before_that_of_the_method(rig: Rig) -> None:
+    session = await rig.session()
+    response = await rig.get(session, "/.fumarole/state", method="PUT")
+    assert (response.status, response.get("Allow")) == (401, None)
