@@ -20,6 +20,11 @@ from shared.bus.connection import check_master, named_master, translated
 from shared.errors import BusUnavailable
 from shared.events import Head
 
+MARKS_AT_ONCE: Final = 64
+"""Each mark under way has a connection to Redis, and redis-py fails calls beyond its own limit of
+connections at once. Further marks wait: a short pause of Redis then refuses nobody."""
+_MARK_SECONDS: Final = 5.0
+"""The deadline of a mark, waiting included."""
 _END_SECONDS: Final = 2.0
 _CANCEL_SECONDS: Final = 1.0
 
@@ -73,6 +78,7 @@ class ReaderWithOwnThread(BusReader):
         self._thread = OwnThread()
         self._there = connect()
         self._reader = BusReader(self._there, keys)
+        self._marks = asyncio.Semaphore(MARKS_AT_ONCE)
 
     async def head(self) -> Head | None:
         """As :meth:`BusReader.head`, with a deadline of :data:`CALL_SECONDS`."""
@@ -91,10 +97,15 @@ class ReaderWithOwnThread(BusReader):
             raise BusUnavailable("Redis did not answer in time") from None
 
     async def mark_used(self, jti: str, use: str, *, kept_until: float, now: float) -> Mark:
-        """As :meth:`BusReader.mark_used`."""
-        return await self._thread.call(
-            self._reader.mark_used(jti, use, kept_until=kept_until, now=now)
-        )
+        """As :meth:`BusReader.mark_used`; at most :data:`MARKS_AT_ONCE` are under way."""
+        return await self._thread.call(self._mark(jti, use, kept_until=kept_until, now=now))
+
+    async def _mark(self, jti: str, use: str, *, kept_until: float, now: float) -> Mark:
+        try:
+            async with asyncio.timeout(_MARK_SECONDS), self._marks:
+                return await self._reader.mark_used(jti, use, kept_until=kept_until, now=now)
+        except TimeoutError:
+            raise BusUnavailable("Redis did not answer in time") from None
 
     async def aclose(self) -> None:
         """Close the connections and stop the thread."""

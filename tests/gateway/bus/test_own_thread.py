@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import socket
 import threading
 import time
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 from redis.asyncio import Redis
 
-from gateway.bus.own_thread import OwnThread, ReaderWithOwnThread
+from gateway.bus.own_thread import MARKS_AT_ONCE, OwnThread, ReaderWithOwnThread
 from shared.bus import Keys, connect
 from shared.errors import BusUnavailable
 from tests.programs import RedisServer
@@ -141,3 +143,21 @@ async def test_pending_calls_end_with_the_thread() -> None:
     await asyncio.wait([calling])
     thread.close()
     assert ended.is_set()
+
+
+async def test_marks_beyond_the_connections_wait_while_redis_pauses(tmp_path: Path) -> None:
+    [port] = free_ports(1)
+    node = Node(tmp_path, port)
+    async with running([node]), reading(f"redis://127.0.0.1:{port}") as reader:
+        await reader.head()
+        os.kill(node.pid, signal.SIGSTOP)
+        asyncio.get_running_loop().call_later(0.5, os.kill, node.pid, signal.SIGCONT)
+        marks = await asyncio.gather(
+            *(
+                reader.mark_used(f"t{number}", "open", kept_until=time.time() + 99, now=time.time())
+                for number in range(300)
+            )
+        )
+        assert all(mark.before is None for mark in marks)
+        clients = (await node.ask("INFO", "clients"))["connected_clients"]
+        assert clients <= MARKS_AT_ONCE + 3
