@@ -159,20 +159,14 @@ class Browser:
                     await self.more()
         return self._take(len(self._unread))
 
-    async def read_at(self, rate: int, seconds: float, pauses: list[float] | None = None) -> int:
+    async def read_at(self, rate: int, seconds: float) -> int:
         """Read *rate* bytes a second for *seconds*; return the number of bytes.
-
-        Each delay between two reads is added to *pauses*.
 
         Raises:
             Gone: If the connection ended.
         """
         count, began = 0, time.monotonic()
-        last = began
         while time.monotonic() - began < seconds:
-            if pauses is not None:
-                pauses.append(time.monotonic() - last)
-                last = time.monotonic()
             due = int(rate * (time.monotonic() - began))
             if due > count:
                 self._take_from_kernel(due - count)
