@@ -82,8 +82,10 @@ RATIOS: Final = (
             (0.25, "chp", "configurable-http-proxy"),
         )
     ),
-    Ratio("echo", "64 B WebSocket echo, 64 sockets", 1.2, "nginx", "nginx"),
+    Ratio("echo", "64 B WebSocket echo, 64 sockets", 1.25, "nginx", "nginx"),
     Ratio("echo", "64 B WebSocket echo, 64 sockets", 0.95, "envoy", "Envoy"),
+    Ratio("handshake", "WebSocket opened and closed", 1.8, "nginx", "nginx"),
+    Ratio("handshake", "WebSocket opened and closed", 1.1, "envoy-jwt", "Envoy with jwt_authn"),
     Ratio("frames", "64 KiB WebSocket frames downstream", 1.0, "nginx", "nginx"),
     Ratio("frames", "64 KiB WebSocket frames downstream", 1.2, "envoy", "Envoy"),
     Ratio("down", "HTTP bodies down", 0.9, "nginx", "nginx"),
