@@ -260,8 +260,8 @@ def _run_postgresql(url: sa.URL, program: str, *arguments: str) -> str:
     """Return the output of one of PostgreSQL's programs; no argument contains the password."""
     environment = for_programs(url, os.environ)
     try:
-        # A PostgreSQL program with our own arguments: no shell, and no input of a caller.
-        done = subprocess.run([program, *arguments], env=environment, capture_output=True)  # noqa: S603
+        command = [program, *arguments]
+        done = subprocess.run(command, env=environment, capture_output=True)  # noqa: S603 - no shell
     except FileNotFoundError:
         raise BackupFailed(f"{program} is required, but not on the PATH") from None
     if done.returncode:

@@ -184,8 +184,8 @@ APPLIED_SECONDS: Final = 300.0
 """How long a companion is not applied again."""
 MOST_JOBS: Final = 2000
 
-Key = tuple[str, str]
-Attempt = tuple[int, float]
+_Key = tuple[str, str]
+_Attempt = tuple[int, float]
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,9 +199,9 @@ class _Applied:
 
 @dataclass(frozen=True, slots=True)
 class _OfJob:
-    attempt: Attempt
+    attempt: _Attempt
     namespace: str
-    applied: dict[Key, _Applied] = field(default_factory=dict)
+    applied: dict[_Key, _Applied] = field(default_factory=dict)
 
 
 class AppliedCompanions:
@@ -212,8 +212,8 @@ class AppliedCompanions:
     planned differently now. Otherwise each try would write all companions again, and add to the
     load for which the API server throttles.
 
-    What others delete meanwhile is found within a few minutes, and restored like the companions of
-    running jobs. No I/O.
+    A companion that another client deletes meanwhile is applied again within a few minutes, as
+    those of running jobs are. No I/O.
 
     Args:
         clock: Monotonic seconds.
@@ -256,7 +256,7 @@ class AppliedCompanions:
             del self._jobs[job_id]
 
 
-def _attempt_of(record: JobRecord) -> Attempt:
+def _attempt_of(record: JobRecord) -> _Attempt:
     return record.attempt, record.created_at
 
 
