@@ -17,14 +17,13 @@ from redis.asyncio import Redis
 from gateway.bus.head_poller import CALL_SECONDS
 from shared.bus import BusReader, Keys, Mark
 from shared.bus.connection import check_master, named_master, translated
+from shared.bus.keys import CALL_SECONDS as REDIS_SECONDS
 from shared.errors import BusUnavailable
 from shared.events import Head
 
 MARKS_AT_ONCE: Final = 64
 """Each mark under way has a connection to Redis, and redis-py fails calls beyond its own limit of
 connections at once. Further marks wait: a short pause of Redis then refuses nobody."""
-_MARK_SECONDS: Final = 5.0
-"""The deadline of a mark, waiting included."""
 _END_SECONDS: Final = 2.0
 _CANCEL_SECONDS: Final = 1.0
 
@@ -102,7 +101,7 @@ class ReaderWithOwnThread(BusReader):
 
     async def _mark(self, jti: str, use: str, *, kept_until: float, now: float) -> Mark:
         try:
-            async with asyncio.timeout(_MARK_SECONDS), self._marks:
+            async with asyncio.timeout(REDIS_SECONDS), self._marks:  # waiting included
                 return await self._reader.mark_used(jti, use, kept_until=kept_until, now=now)
         except TimeoutError:
             raise BusUnavailable("Redis did not answer in time") from None
