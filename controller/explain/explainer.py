@@ -31,9 +31,9 @@ from controller.jobs.history.pod_records import pod_at
 from controller.jobs.spec.model import Job
 from controller.jobs.tools.plans import tool_at
 from controller.kube.client import Kube
-from controller.kube.decoding import LoopTurn
 from controller.kube.errors import KubeError, NotFound
 from controller.kube.kinds import PODS, SERVICES
+from controller.loop_turn import LoopTurn
 from controller.store.database import Store
 from controller.store.instance import Hub, alive_hubs
 from controller.store.jobs.job_rows import JobRecord, find_job

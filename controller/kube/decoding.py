@@ -12,26 +12,23 @@ A list is read page by page, and its decoding yields to the event loop. Only one
 reduced objects are in memory. A page has as many objects as make a few megabytes. If the server
 ignores ``limit`` and sends 50,000 pods at once (half a gigabyte), objects are split off while it
 still sends (Kubernetes API concepts, "Retrieving large results sets in chunks").
-
-Other work on many objects yields to the event loop in the same way: see :class:`LoopTurn`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing
 from dataclasses import dataclass
 from itertools import islice
-from time import perf_counter
 from typing import Any, Final, NamedTuple, TypeAlias, TypedDict
 
 import aiohttp
 import msgspec
 
 from controller.kube.errors import Unavailable
+from controller.loop_turn import LoopTurn
 from controller.volcano.fields import ONLY_METADATA, Shape
 
 Object: TypeAlias = dict[str, Any]
@@ -40,23 +37,6 @@ Objects: TypeAlias = list[Object]
 _NULL: Final = b"null"
 # Invalid UTF-8, or nested deeper than the parser supports.
 _MALFORMED: Final = (msgspec.DecodeError, ValueError, RecursionError)
-
-
-TURN_SECONDS: Final = 0.005
-"""After this time, other tasks run first."""
-
-
-class LoopTurn:
-    """Yields to the event loop when the work has occupied it for long."""
-
-    def __init__(self) -> None:
-        self._began = perf_counter()
-
-    async def rest(self) -> None:
-        """Return at once, or after other tasks have run if this turn has been long enough."""
-        if perf_counter() - self._began >= TURN_SECONDS:
-            await asyncio.sleep(0)
-            self._began = perf_counter()
 
 
 class FieldTransform:

@@ -16,7 +16,7 @@ from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
 
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.resource_metrics.sources import (
     METRICS,
     MOST_PODS,

@@ -8,7 +8,7 @@ from bisect import bisect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import find_jobs

@@ -24,7 +24,7 @@ from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.store import postgresql, tables
 from controller.store import sqlite as sqlite_driver
 from controller.store.errors import LeadershipLost, StoreFull, StoreUnavailable, TableIsBusy

@@ -43,7 +43,7 @@ from controller.jobs.submission.batch_template import (
     items_in,
 )
 from controller.jobs.submission.checking import Mode, SubmissionResult
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.store.database import Transaction
 from controller.store.jobs.batches import (
     BatchFilter,

@@ -40,7 +40,7 @@ from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
 from controller.jobs.submission.checking import SubmissionResult
 from controller.jobs.submission.commands import asked_by
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.site.job_defaults import JobDefaults
 from controller.store.database import Transaction
 from controller.store.jobs.batches import find_item

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream, encode_event
-from controller.kube.decoding import LoopTurn
 from controller.kube.errors import KubeError
 from controller.logs.live import PodName
 from controller.logs.reading import LogReader
 from controller.logs.records import LEAST_PIECE, Counter, LogMark, Record, read_mark, records_of
 from controller.logs.storage import StorageUnavailable
+from controller.loop_turn import LoopTurn
 from controller.store.errors import StoreUnavailable
 
 MOST_BLOCKS: Final = 4

@@ -22,7 +22,7 @@ from controller.api.response_models import (
     ToolMetrics,
 )
 from controller.jobs.history.job_record import read_known
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.resource_metrics.sampler import POINTS, Sample, summed
 from controller.resource_metrics.sources import METRICS, Metric, Missing, PodKey
 from controller.store.database import Transaction

@@ -22,7 +22,7 @@ from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import last_of_ranks
 from controller.jobs.history.retries import has_failed
 from controller.jobs.spec.model import Job
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.progress import Attempt, PodRecord, attempts_of, pod_records_of
 from controller.store.jobs.stored_logs import StoredLog, logs_of

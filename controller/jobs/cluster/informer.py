@@ -10,10 +10,11 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Generic, Protocol, TypeVar
 
 from controller.kube.client import Kube
-from controller.kube.decoding import FieldTransform, LoopTurn
+from controller.kube.decoding import FieldTransform
 from controller.kube.errors import KubeError
 from controller.kube.kinds import PODS, SERVICES, VCJOBS, Kind
 from controller.kube.watch import Changed, Deleted, Listed, WatchConnection, WatchEvent, watch
+from controller.loop_turn import LoopTurn
 from controller.volcano import fields
 from controller.volcano.names import INSTANCE_LABEL, volcano_job_name
 from controller.volcano.observed import (

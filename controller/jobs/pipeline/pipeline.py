@@ -35,7 +35,7 @@ from controller.jobs.spec.accepted import public_spec
 from controller.jobs.spec.model import BASE_FIELDS, Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.spec.validation import problems_with
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.site.hook_limits import DEFAULT_TRIES
 from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable

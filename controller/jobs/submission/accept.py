@@ -28,7 +28,7 @@ from controller.jobs.submission.checking import (
 )
 from controller.jobs.submission.dry_run import DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.site.job_defaults import JobDefaults
 from controller.store.database import Store, Transaction
 from controller.store.errors import AlreadyThere

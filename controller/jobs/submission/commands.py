@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from controller.jobs.history.job_record import CommandRefused, refuse_ending
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_lists import live_jobs_of_batch

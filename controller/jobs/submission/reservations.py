@@ -18,7 +18,7 @@ from controller.jobs.spec.endpoints import asked_ports, exposed_by, peer_problem
 from controller.jobs.spec.model import Job, Owner, OwnerKey, owner_key
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.submission.checking import SubmissionResult
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.store.database import Store, Transaction
 from controller.store.jobs.folders import HeldPlace, hold_places, others_places
 from controller.store.jobs.job_rows import JobRecord, lock_job, lock_jobs

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
-from controller.kube.decoding import LoopTurn
+from controller.loop_turn import LoopTurn
 from controller.store import tables
 from controller.store.database import Transaction
 from controller.store.errors import AlreadyThere

@@ -95,7 +95,7 @@ async def test_many_watched_jobs_take_turns(queued: Store, monkeypatch: pytest.M
 async def test_other_tasks_run_between_the_queries(
     queued: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("controller.kube.decoding.TURN_SECONDS", 0.0)
+    monkeypatch.setattr("controller.loop_turn.TURN_SECONDS", 0.0)
     turns, seen = 0, list[int]()
 
     async def other() -> None:

@@ -14,7 +14,7 @@ from tests.controller.api.resources.test_details import run
 async def test_a_long_history_does_not_block_other_tasks(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("controller.kube.decoding.TURN_SECONDS", 0.0)
+    monkeypatch.setattr("controller.loop_turn.TURN_SECONDS", 0.0)
     turns = 0
 
     async def other() -> None:
