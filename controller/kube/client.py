@@ -1,4 +1,4 @@
-"""The Kubernetes client: few verbs, plain objects, our own errors."""
+"""The Kubernetes client: few verbs, plain objects, our own errors, and evidence of absence."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ from controller.kube.decoding import (
     Part,
     read_list,
 )
-from controller.kube.errors import Expired, NotFound, NotServed
-from controller.kube.kinds import Kind
+from controller.kube.errors import Conflict, Expired, Forbidden, NotFound, NotServed
+from controller.kube.kinds import NAMESPACES, Kind
 from controller.kube.library import Configuration
 from controller.kube.transport import CALL_SECONDS, JSON, Request, Transport
 
@@ -275,6 +275,61 @@ class Kube:
             raise
         except NotFound:
             return
+
+    async def ensure_deleted(self, kind: Kind, name: str, namespace: str, uid: str) -> None:
+        """Delete exactly this object; another object of its name stays, which is no error.
+
+        Raises:
+            Conflict: If it still exists. A webhook, or a server with a stale cache, responds 409,
+                too; an object that is taken for gone is never deleted again.
+        """
+        try:
+            await self.delete(kind, name, namespace, uid=uid)
+        except Conflict:
+            try:
+                found = await self.get(kind, name, namespace)
+            except NotServed:
+                raise
+            except (NotFound, Forbidden):
+                return  # some kinds may be deleted but not read
+            if found["metadata"].get("uid") == uid:
+                raise
+
+    @asynccontextmanager
+    async def unless_gone(self, namespace: str) -> AsyncIterator[None]:
+        """Suppress the errors of the block if its object is gone, alone or with *namespace*.
+
+        The controller's permissions in an owner's namespace are objects in it, and are deleted with
+        it. The API server then forbids all reads there. The missing namespace is the evidence that
+        the object is gone.
+        """
+        try:
+            yield
+        except NotServed:
+            raise
+        except NotFound:
+            return
+        except Forbidden:
+            try:
+                await self.get(NAMESPACES, namespace)
+            except NotFound:
+                return
+            raise
+
+    @asynccontextmanager
+    async def unless_going(self, namespace: str) -> AsyncIterator[None]:
+        """As :meth:`unless_gone`, for a deletion, also if *namespace* is being deleted.
+
+        That cannot be revoked, and deletes all objects of the namespace. The namespace itself may
+        stay for days: an object with a finalizer keeps it, or an API that is unavailable.
+        """
+        try:
+            async with self.unless_gone(namespace):
+                yield
+        except Forbidden:
+            found = await self.get(NAMESPACES, namespace)
+            if not found["metadata"].get("deletionTimestamp"):
+                raise
 
     def stream(
         self,

@@ -4,7 +4,7 @@
 - ``prerequisites``: namespace, ServiceAccount, queue and shared objects, before a submission.
 - ``job_objects``: creates and deletes VolcanoJobs, Commands and pods; ``companion_objects``:
   companions. Every call may be repeated.
-- ``verdicts``: what a refusal of the API server means; ``deletion``: what proves an absence.
+- ``verdicts``: what a refusal of the API server means.
 - ``pending_reasons``: why pods wait. ``priorities``: the values of PriorityClasses.
 - ``orphans``: deletes objects whose job is gone. ``missing_companions``: restores objects of
   running jobs that another client has deleted.

@@ -13,7 +13,6 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
-from controller.jobs.cluster.deletion import delete, unless_going
 from controller.jobs.cluster.verdicts import NameTaken, may_be_there, reason_of, verdict_on
 from controller.jobs.pipeline.builder import Companion
 from controller.kube.client import Kube, Object
@@ -116,11 +115,11 @@ class CompanionObjects:
                 raise
 
     async def _delete(self, kind: Kind, job_id: str, companion: CompanionRecord) -> None:
-        async with unless_going(self._kube, companion.namespace):
+        async with self._kube.unless_going(companion.namespace):
             uid = companion.uid or await self._uid_of_ours(kind, companion, job_id)
             if uid is None:
                 return
-            await delete(self._kube, kind, companion.name, companion.namespace, uid)
+            await self._kube.ensure_deleted(kind, companion.name, companion.namespace, uid)
 
     async def _update_existing(
         self, kind: Kind, body: Object, namespace: str, job_id: str, owner: ObservedJob | None

@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any, Final
 
 from controller.jobs.cluster.companion_objects import CompanionObjects
-from controller.jobs.cluster.deletion import delete, unless_going, unless_gone
 from controller.jobs.cluster.informer import PODS_READ
 from controller.jobs.cluster.verdicts import NameTaken, may_be_there, reason_of
 from controller.jobs.history.job_record import recovery_name
@@ -125,7 +124,7 @@ class JobObjects:
             KubeError: If it cannot be read.
         """
         found: Object | None = None
-        async with unless_gone(self._kube, namespace):
+        async with self._kube.unless_gone(namespace):
             found = await self._read_volcano_job(namespace, name, job_id)
         return (
             read_job(found)
@@ -175,11 +174,13 @@ class JobObjects:
         Raises:
             KubeError: If it cannot be deleted.
         """
-        async with unless_going(self._kube, namespace):
+        async with self._kube.unless_going(namespace):
             for what in _COMMANDS:
                 uid = await self._has_command(job_id, namespace, what)
                 if uid is not None:
-                    await delete(self._kube, COMMANDS, companion_name(job_id, what), namespace, uid)
+                    await self._kube.ensure_deleted(
+                        COMMANDS, companion_name(job_id, what), namespace, uid
+                    )
                     return
 
     async def _is_foreign_command(self, job_id: str, namespace: str, what: str) -> bool:
@@ -217,7 +218,7 @@ class JobObjects:
         Raises:
             KubeError: If it cannot be deleted.
         """
-        async with unless_going(self._kube, namespace):
+        async with self._kube.unless_going(namespace):
             if not shown:
                 found = (await self._kube.get(VCJOBS, name, namespace))["metadata"]
                 instance = (found.get("labels") or {}).get(INSTANCE_LABEL, self._instance)
@@ -227,7 +228,7 @@ class JobObjects:
                         extra={"uid": uid},
                     )
                     return False
-            await delete(self._kube, VCJOBS, name, namespace, uid)
+            await self._kube.ensure_deleted(VCJOBS, name, namespace, uid)
         return True
 
     async def find_recovery_data(self, job: ObservedJob) -> Mapping[str, Any]:
@@ -260,7 +261,7 @@ class JobObjects:
             KubeError: If they cannot be listed.
         """
         found: list[ObservedPod] = []
-        async with unless_gone(self._kube, namespace):
+        async with self._kube.unless_gone(namespace):
             selector = _selector(labels_of(self._instance, job_id))
             found = await self._list_pods(namespace, selector)
             if not set(known) <= {pod.uid for pod in found}:
@@ -294,7 +295,7 @@ class JobObjects:
                 ):  # another pod has the name by now; otherwise the step is decided again
                     await self._kube.delete(PODS, pod.name, namespace, uid=pod.uid)
 
-        async with unless_going(self._kube, namespace):
+        async with self._kube.unless_going(namespace):
             await _all([remove() for _ in range(min(len(pods), PODS_AT_ONCE))])
 
     async def remove_volcanos(self, namespace: str, name: str, uid: str) -> None:
@@ -317,7 +318,7 @@ class JobObjects:
         test = {"op": "test", "path": "/metadata/ownerReferences/0/uid", "value": owner_uid}
         with suppress(NotFound, Invalid, Forbidden):  # gone, foreign, or not readable
             found = await self._kube.json_patch(kind, name, [test], namespace)
-            await delete(self._kube, kind, name, namespace, str(found["metadata"]["uid"]))
+            await self._kube.ensure_deleted(kind, name, namespace, str(found["metadata"]["uid"]))
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, None]]) -> None:
