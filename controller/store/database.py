@@ -60,6 +60,9 @@ _TELL: Final = sa.select(
     sa.func.pg_notify(UPDATES_CHANNEL, sa.bindparam("writer", type_=sa.String))
 )
 
+WRITER_SECONDS: Final = 20.0
+"""Longest wait for the process' other writes to SQLite, each of which may wait for the file."""
+
 MIGRATION_TRIES: Final = 20
 MIGRATION_PAUSE_SECONDS: Final = 3.0
 
@@ -270,8 +273,15 @@ class Store:
         if not self._sqlite:
             yield
             return
-        async with self._writing:
+        try:
+            async with asyncio.timeout(WRITER_SECONDS):
+                await self._writing.acquire()
+        except TimeoutError:
+            raise StoreUnavailable("the database does not respond: other writes wait") from None
+        try:
             yield
+        finally:
+            self._writing.release()
 
 
 def writer_of(transaction: Transaction) -> str:
@@ -296,7 +306,8 @@ async def notify_of_updates(transaction: Transaction) -> None:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except (DBAPIError, sa.exc.TimeoutError, OSError) as error:
+    except (DBAPIError, sa.exc.TimeoutError, OSError, sqlite3.OperationalError) as error:
+        # SQLAlchemy does not wrap what its listeners raise, and SQLite's transactions begin in one.
         if isinstance(error, DBAPIError) and not _is_worth_another_try(error):
             raise
         # Only the cause: the statement's parameters hold secrets.

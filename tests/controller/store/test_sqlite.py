@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from controller.store import database, sqlite
 from controller.store.database import Store
+from controller.store.errors import StoreUnavailable
 from controller.store.instance import ensure_position, raise_revision, read_store_metadata
 from controller.store.sqlite import InLoopDialect
 
@@ -48,6 +50,33 @@ async def test_another_processs_write_blocks_neither_loop_nor_readers(
             assert (await read_store_metadata(transaction)).revision == 0
         other.execute("COMMIT")
         assert await writing == 1
+
+
+async def test_a_write_that_waited_in_vain_for_another_process_is_unavailable(
+    file: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite, "_PATIENCE", "PRAGMA busy_timeout=100")
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        with pytest.raises(StoreUnavailable, match="database is locked"):
+            await raise_it(file)
+        other.execute("COMMIT")
+    assert await raise_it(file) == 1
+
+
+async def test_writes_behind_one_that_waits_are_unavailable_after_a_deadline(
+    file: Store, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database, "WRITER_SECONDS", 0.1)
+    with closing(sqlite3.connect(path, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        first = asyncio.create_task(raise_it(file))
+        await asyncio.sleep(0.05)
+        with pytest.raises(StoreUnavailable, match="other writes wait"):
+            await raise_it(file)
+        other.execute("COMMIT")
+        assert await first == 1
+    assert await raise_it(file) == 2
 
 
 async def test_a_cancelled_waiting_writer_leaves_no_lock(file: Store, path: Path) -> None:
