@@ -6,8 +6,9 @@ policy is applied anew and no longer admits the peer.
 
 from __future__ import annotations
 
+import ipaddress
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar, Final
 
 from controller.jobs.pipeline.builder import Companion, JobBuilder
@@ -16,8 +17,10 @@ from controller.jobs.spec.endpoints import declared_ports
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import LicenceParameter
 from controller.jobs.spec.problems import make_path
+from controller.site.job_defaults import Dns
 from controller.site.licences import LicenceServers
 from controller.store.jobs.relations import Caller, Peer, basis_of
+from controller.volcano.manifest import NAMESPACE_LABEL, pods_in
 from controller.volcano.names import (
     TASK_INDEX_LABEL,
     TASK_LABEL,
@@ -25,11 +28,12 @@ from controller.volcano.names import (
     labels_of,
     peer_service_name,
 )
-from controller.volcano.network_policies import dns_rule, network_rules, pods_in, server_rules
+from shared.networks import Network, read_address
 
 log = logging.getLogger(__name__)
 
 _POLICY: Final = "network"
+_LAST_PORT: Final = 65535
 _TAKEN: Final = frozenset({"localhost"})
 
 
@@ -199,3 +203,75 @@ def _licences(job: Job) -> dict[str, LicenceParameter]:
         for name, parameter in job.parameters.items()
         if isinstance(parameter, LicenceParameter)
     }
+
+
+# Rules of the policy
+
+
+def dns_rule(dns: Dns) -> dict[str, Any]:
+    """Return the egress rule for name resolution in the cluster."""
+    pods = [
+        {"namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: name}}} for name in dns.namespaces
+    ]
+    blocks = [{"ipBlock": {"cidr": str(network)}} for network in dns.networks]
+    ports = [
+        {"protocol": protocol, "port": port} for port in dns.ports for protocol in ("UDP", "TCP")
+    ]
+    return {"to": [*pods, *blocks], "ports": ports}
+
+
+def network_rules(
+    networks: Sequence[Network], without: Sequence[Network], *, blocked_ports: Sequence[int] = ()
+) -> list[dict[str, Any]]:
+    """Return the egress rule for *networks* except *without*; none without networks.
+
+    With *blocked_ports* it names all other ports. Then only TCP, UDP and SCTP are admitted.
+    """
+    if not networks:
+        return []
+    rule: dict[str, Any] = {"to": [{"ipBlock": _block(one, without)} for one in networks]}
+    if blocked_ports:
+        others = [{"protocol": name, "port": 1, "endPort": _LAST_PORT} for name in ("UDP", "SCTP")]
+        rule["ports"] = [*_all_but(blocked_ports), *others]
+    return [rule]
+
+
+def _all_but(ports: Sequence[int]) -> Iterator[dict[str, Any]]:
+    first = 1
+    for port in (*sorted(set(ports)), _LAST_PORT + 1):
+        if first < port:
+            yield {"protocol": "TCP", "port": first, "endPort": port - 1}
+        first = port + 1
+
+
+def server_rules(servers: Iterable[tuple[str, int]]) -> list[dict[str, Any]]:
+    """Return egress rules for servers that are addresses: a policy cannot name hosts."""
+    rules = []
+    for host, port in servers:
+        if (address := read_address(host)) is None:
+            continue
+        rules.append(
+            {
+                "to": [{"ipBlock": {"cidr": f"{address}/{address.max_prefixlen}"}}],
+                "ports": [{"protocol": "TCP", "port": port}],
+            }
+        )
+    return rules
+
+
+def _block(network: Network, without: Sequence[Network]) -> dict[str, Any]:
+    # The API server accepts only exceptions within the network.
+    within = [
+        str(one)
+        for one in without
+        if one.version == network.version and one != network and _is_within(one, network)
+    ]
+    return {"cidr": str(network), **({"except": within} if within else {})}
+
+
+def _is_within(one: Network, other: Network) -> bool:
+    if isinstance(one, ipaddress.IPv4Network) and isinstance(other, ipaddress.IPv4Network):
+        return one.subnet_of(other)
+    if isinstance(one, ipaddress.IPv6Network) and isinstance(other, ipaddress.IPv6Network):
+        return one.subnet_of(other)
+    return False

@@ -10,9 +10,8 @@ from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.spec.endpoints import RankService, rank_services_of
 from controller.jobs.spec.model import Endpoint, Job
 from controller.jobs.spec.parameters import SecretParameter
-from controller.volcano.manifest import Container, Port, Variable, escape
+from controller.volcano.manifest import Container, Port, Variable, escape, pods_in
 from controller.volcano.names import TASK_INDEX_LABEL, TASK_LABEL, companion_name, labels_of
-from controller.volcano.network_policies import pods_in
 
 _POLICY: Final = "gateway"
 _NEVER: Final = 2**31 - 1

@@ -17,7 +17,6 @@ from controller.site.licences import LicenceServer, parse_licence_servers
 from controller.site.owner_shares import FairShare, read_fair_share
 from controller.site.pod_settings import PodSettings, read_pod_settings
 from controller.site.setting_values import dns_label, name_list, period
-from controller.volcano.network_policies import Dns
 from controller.volcano.quantities import Quantity, parse_cpu, parse_memory
 from shared.networks import NOT_THE_WORLD, Network
 from shared.settings import (
@@ -65,6 +64,19 @@ def _absolute_path(raw: str) -> str:
     if not raw.startswith("/") or ".." in raw.split("/"):
         raise ValueError("not an absolute path")
     return raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dns:
+    """The cluster's name servers, as a NetworkPolicy selects them.
+
+    A policy applies to the pods behind a Service: ``ports`` are the ports of the name servers'
+    pods. ``networks`` are for name servers that are no pods, or run in the host network.
+    """
+
+    namespaces: tuple[str, ...]
+    networks: tuple[Network, ...]
+    ports: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,7 +3,6 @@
 - ``names``: names and labels of everything that is created for a job.
 - ``manifest``: a VolcanoJob as typed objects that plugins change, and its JSON. ``quantities``:
   exact amounts of resources. ``policies``: the meaning of Volcano's phases, and retry policies.
-- ``network_policies``: peers and rules of NetworkPolicies on a job's pods.
 - ``preflight``: what Volcano and Kubernetes accept; ``frameworks``: Volcano's plugins for
   frameworks. ``reasons``: why a VolcanoJob was refused, or waits.
 - ``observed``: VolcanoJobs, pods and Services as they are read; ``fields``: the fields that are

@@ -1,10 +1,11 @@
-"""A VolcanoJob as typed objects that plugins change, and its JSON.
+"""A VolcanoJob as typed objects that plugins change, and its JSON; peers of NetworkPolicies.
 
 Empty fields are left out, so that they do not override a default of the cluster by accident.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
@@ -15,6 +16,8 @@ from controller.volcano.quantities import Quantity
 Json: TypeAlias = dict[str, Any]
 
 SCHEDULER: Final = "volcano"
+NAMESPACE_LABEL: Final = "kubernetes.io/metadata.name"
+"""The API server sets it on every namespace, and nobody can give it to another one."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -247,6 +250,17 @@ class VolcanoJob:
                 "tasks": [task.manifest() for task in self.tasks],
             },
         }
+
+
+def pods_in(namespace: str, labels: Mapping[str, str]) -> Json:
+    """Return the peer that selects pods with *labels* in *namespace*.
+
+    Both selectors are in one entry: two entries would mean "or".
+    """
+    return {
+        "namespaceSelector": {"matchLabels": {NAMESPACE_LABEL: namespace}},
+        "podSelector": {"matchLabels": dict(labels)},
+    }
 
 
 def _without_empty(fields: Json) -> Json:

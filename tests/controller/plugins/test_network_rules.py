@@ -5,7 +5,9 @@ import ipaddress
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.volcano.network_policies import Dns, dns_rule, network_rules, pods_in, server_rules
+from controller.plugins.connect_to_job import dns_rule, network_rules, server_rules
+from controller.site.job_defaults import Dns
+from controller.volcano.manifest import pods_in
 from shared.settings import networks
 
 PORTS = st.integers(1, 65535)
