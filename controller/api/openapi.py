@@ -13,9 +13,10 @@ from pydantic import BaseModel
 from controller.api.error_responses import ERRORS, error_headers
 from controller.api.operations import EVENTS, JSON, Operation
 from controller.api.response_models import Update, UpdatesForgotten
-from controller.jobs.spec.field_types import ENDPOINT_PATTERN, ID_PATTERN
+from controller.jobs.spec.field_types import ENDPOINT_PATTERN
 from controller.jobs.spec.model import Job
 from controller.jobs.submission.batch_template import BATCH_ID
+from controller.volcano.names import ID_PATTERN
 
 EXAMPLES: Final[Mapping[str, Any]] = json.loads(
     Path(__file__).with_name("examples.json").read_text("utf-8")

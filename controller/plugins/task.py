@@ -6,26 +6,29 @@ users must see that an image fails, or the job's policies restart it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import ClassVar, Final
 
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.spec.model import EffectiveTask, Job
-from controller.jobs.spec.validation import (
-    Found,
-    amounts_of,
-    delayed_problems,
-    policy_problems,
-    product_problems,
-    rules_of,
-    task_problems,
-)
-from controller.site.product_list import Product
-from controller.volcano.frameworks import FRAMEWORKS
+from controller.jobs.spec.model import EffectiveTask, Job, Policy
+from controller.jobs.spec.problems import Found
+from controller.site.product_list import Product, amounts_of, product_problems
+from controller.volcano.frameworks import FRAMEWORKS, Framework
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
-from controller.volcano.names import JOB_CONTAINER, KIND_LABEL, PRODUCT_LABEL
-from controller.volcano.policies import Rule, carried_out_here, volcano_max_retry
+from controller.volcano.names import JOB_CONTAINER, KIND_LABEL, PRODUCT_LABEL, pod_name
+from controller.volcano.policies import (
+    RESTARTS,
+    Rule,
+    carried_out_here,
+    problems_of,
+    volcano_max_retry,
+)
+
+_LONGEST_HOST_NAME: Final = 63
+_WHOLE: Final = 1000
+_OF_A_PART: Final = RESTARTS - {"RestartJob"}
 
 
 class TaskPlugin(JobPlugin):
@@ -59,7 +62,7 @@ class TaskPlugin(JobPlugin):
         if builder.accepted_in is None:
             # A job that an older version accepted continues: the policy becomes a restart of the
             # whole job.
-            for path, message in delayed_problems(job):
+            for path, message in _delayed_problems(job):
                 builder.refuse(path, message)
         product = self.context.jobs.pods.catalogue.find(job.product)
         self._shape_job(job, builder.volcano_job)
@@ -71,8 +74,8 @@ class TaskPlugin(JobPlugin):
 
     def _problems(self, job: Job) -> Iterator[Found]:
         pods = self.context.jobs.pods
-        yield from task_problems(job)
-        yield from policy_problems(job)
+        yield from _task_problems(job)
+        yield from _policy_problems(job)
         yield from product_problems(job, pods.catalogue)
         if job.priority is not None and job.priority not in pods.priorities:
             there = ", ".join(sorted(pods.priorities)) or "none"
@@ -160,7 +163,7 @@ they are ready would wait for ever (Kubernetes, "DNS for Services and Pods").
 
 def _give_policies(job: Job, volcano_job: VolcanoJob) -> None:
     """Give Volcano the policies that it carries out itself."""
-    *of_tasks, of_job = rules_of(job)
+    *of_tasks, of_job = job.rules()
     *kept_of_tasks, kept_of_job = carried_out_here(of_tasks, of_job)
     for task, rules, kept in zip(volcano_job.tasks, of_tasks, kept_of_tasks, strict=True):
         task.policies = tuple(rule for rule in rules if not _is_among(rule, kept))
@@ -179,3 +182,138 @@ def _place(template: PodTemplate, product: Product) -> None:
         "tolerations": [one.manifest() for one in product.tolerations],
     }
     template.more |= {name: value for name, value in placed.items() if value}
+
+
+# What Volcano could not run
+
+
+def _task_problems(job: Job) -> Iterator[Found]:
+    """Find problems of the tasks in combination."""
+    tasks = job.effective_tasks
+    times = Counter(task.name for task in tasks)
+    for task in tasks:
+        if times[task.name] > 1:
+            yield task.at("name"), "another task has this name"
+        if task.min_available > task.replicas:
+            yield task.at("min_available"), f"there are only {task.replicas} replicas"
+        last = pod_name(job.id, task.name, task.replicas - 1)
+        if len(last) > _LONGEST_HOST_NAME:
+            yield task.at("replicas"), f"{last}, its last pod's name, is no host name: too long"
+        yield from _dependency_problems(task, job)
+    if job.min_success is not None and job.min_success > job.ranks:
+        yield "min_success", f"there are only {job.ranks} replicas"
+    if job.topology.numa not in (None, "none"):
+        yield from _numa_problems(job)
+    if job.framework is not None:
+        yield from _framework_problems(job, FRAMEWORKS[job.framework])
+
+
+def _dependency_problems(task: EffectiveTask, job: Job) -> Iterator[Found]:
+    names = {one.name: one for one in job.effective_tasks}
+    for index, other in enumerate(task.depends_on):
+        path = f"{task.at('depends_on')}[{index}]"
+        if other not in names:
+            yield path, "there is no such task"
+        elif other in task.depends_on[:index]:
+            yield path, "is listed twice"
+        elif _leads_to(other, task.name, names):
+            yield path, f"{other} waits for {task.name} itself"
+
+
+def _leads_to(start: str, end: str, tasks: dict[str, EffectiveTask]) -> bool:
+    seen: set[str] = set()
+    waiting = [start]
+    while waiting:
+        name = waiting.pop()
+        if name == end:
+            return True
+        if name in tasks and name not in seen:
+            seen.add(name)
+            waiting.extend(tasks[name].depends_on)
+    return False
+
+
+def _numa_problems(job: Job) -> Iterator[Found]:
+    for task in job.effective_tasks:
+        cpu = task.resources.cpu
+        if cpu is not None and cpu.milli % _WHOLE:
+            yield task.at("resources.cpu"), "topology.numa needs whole processors"
+
+
+def _framework_problems(job: Job, framework: Framework) -> Iterator[Found]:
+    tasks = {task.name: task for task in job.effective_tasks}
+    for choice in framework.needs:
+        if not tasks.keys() & set(choice):
+            yield "tasks", f"{job.framework} needs a task {' or '.join(choice)}"
+    for task in tasks.values():
+        yield from _role_problems(job.framework or "", framework, task)
+    yield from _port_problems(job, framework)
+    if framework.ssh:
+        # A restart of some pods creates new keys, but the other pods keep the old ones.
+        for path, policy in _policies(job):
+            if policy.action in _OF_A_PART:
+                yield f"{path}.action", f"{job.framework} needs RestartJob: its keys change"
+
+
+def _role_problems(name: str, framework: Framework, task: EffectiveTask) -> Iterator[Found]:
+    most = framework.tasks.get(task.name)
+    if most is None and not framework.others:
+        yield task.at("name"), f"{name} knows only tasks {', '.join(framework.tasks)}"
+    if most is not None and task.replicas > most:
+        yield task.at("replicas"), f"{name} has only {most} {task.name}"
+    if task.name in framework.own_command and task.invocation.command:
+        yield task.at("invocation.command"), f"{name} starts its {task.name} itself"
+    for variable in sorted(framework.variables & task.invocation.environment.keys()):
+        yield task.at(f"invocation.environment.{variable}"), f"is set by {name}"
+
+
+def _port_problems(job: Job, framework: Framework) -> Iterator[Found]:
+    for name, endpoint in job.interactive.items():
+        if framework.ports_in not in (None, endpoint.task) and endpoint.task is not None:
+            continue
+        wanted = framework.ports.get(name)
+        if wanted is not None and wanted != endpoint.port:
+            yield f"interactive.{name}", f"{job.framework} calls its port {wanted} so"
+        for own, port in framework.ports.items():
+            if port == endpoint.port and own != name:
+                yield f"interactive.{name}.port", f"{job.framework} calls this port {own}"
+
+
+_INSTEAD: Final = "RestartJob can"
+
+
+def _policy_problems(job: Job) -> Iterator[Found]:
+    """Find problems that Volcano refuses in the policies of the job and of its tasks."""
+    for index, message in problems_of([policy.rule() for policy in job.policies]):
+        yield f"policies[{index}]", message
+    for task in job.effective_tasks:
+        for index, message in problems_of([policy.rule() for policy in task.policies]):
+            yield f"{task.at('policies')}[{index}]", message
+
+
+def _delayed_problems(job: Job) -> Iterator[Found]:
+    """Find policies that neither Volcano nor this controller can carry out.
+
+    This controller carries out policies with a timeout, and those that follow one for the same
+    event. It restarts whole jobs only, and no tasks or pods.
+    """
+    paths = [f"{task.at('policies')}" for task in job.effective_tasks] + ["policies"]
+    every = job.rules()
+    *of_tasks, of_job = every
+    for path, rules, ours in zip(paths, every, carried_out_here(of_tasks, of_job), strict=True):
+        for index, rule in enumerate(rules):
+            if rule.action not in _OF_A_PART or not any(rule is one for one in ours):
+                continue
+            if rule.timeout_seconds is not None:
+                yield f"{path}[{index}]", f"{rule.action} cannot have timeout_seconds: {_INSTEAD}"
+            else:
+                why = "stands behind a policy with timeout_seconds for the same event"
+                yield f"{path}[{index}]", f"{rule.action} {why}: {_INSTEAD}"
+
+
+def _policies(job: Job) -> Iterator[tuple[str, Policy]]:
+    for index, policy in enumerate(job.policies):
+        yield f"policies[{index}]", policy
+    for task in job.effective_tasks:
+        for index, policy in enumerate(task.policies):
+            yield f"{task.at('policies')}[{index}]", policy

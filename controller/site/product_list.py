@@ -1,26 +1,30 @@
-"""The product catalogue, from a file that operators write in YAML or JSON.
+"""The product catalogue, and what a job gets of it.
 
-docs/plugins/task.md describes it. Every problem in it is reported with its path.
+Operators write it in YAML or JSON; docs/plugins/task.md describes it. Every problem of the file is
+reported with its path.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Protocol, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from controller.jobs.spec.field_types import Cpu, Memory, Name, SiteName
-from controller.jobs.spec.model import NetworkLimits
+from controller.jobs.spec.model import EffectiveTask, Job, NetworkLimits, Resources
 from controller.jobs.spec.parameters import Strict
+from controller.jobs.spec.problems import Found
 from controller.site.yaml_file import read_declared
+from controller.volcano.quantities import Quantity
 
 _QUALIFIED: Final = (
     r"^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
 )
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$"
+_WHOLE: Final = 1000
 _PRICE: Final = r"^[0-9]{1,12}(\.[0-9]{1,12})?$"
 
 Feature = Literal["web", "vnc", "terminal", "logs", "peers", "extend", "utilization", "batch"]
@@ -164,3 +168,106 @@ def read_catalogue(raw: str) -> Catalogue:
         ValueError: With every problem of the file.
     """
     return read_declared(Path(raw), Catalogue)
+
+
+# A job and its product
+
+
+def product_problems(job: Job, catalogue: Catalogue) -> Iterator[Found]:
+    """Find requests of the job that its product does not offer."""
+    product = catalogue.find(job.product)
+    if product is None:
+        if job.product is not None:
+            yield "product", "there is no such product"
+        elif catalogue.required:
+            yield "product", "is missing: " + ", ".join(sorted(catalogue.products))
+        return
+    for task in job.effective_tasks:
+        yield from _more_than(task, product)
+    yield from _feature_problems(job, product.features)
+
+
+def _feature_problems(job: Job, features: Features) -> Iterator[Found]:
+    for name, endpoint in job.interactive.items():
+        if not getattr(features, endpoint.kind):
+            yield f"interactive.{name}.kind", f"the product offers no {endpoint.kind}"
+    if not features.batch and not job.interactive:
+        yield "interactive", "is missing: the product is for jobs that people reach into"
+    peers = [name for name, one in job.parameters.items() if one.type == "peer"]
+    if not features.peers:
+        yield from ((f"parameters.{name}", "the product offers no peers") for name in peers)
+    if features.kinds is not None and job.kind is not None and job.kind not in features.kinds:
+        yield "kind", "must be one of " + ", ".join(features.kinds)
+
+
+def _more_than(task: EffectiveTask, product: Product) -> Iterator[Found]:
+    most = {"cpu": product.cpu, "memory": product.memory}
+    for name, limit in most.items():
+        wanted = getattr(task.resources, name)
+        if wanted is not None and wanted > limit:
+            yield task.at(f"resources.{name}"), f"the product has only {limit}"
+    if (task.resources.gpu or 0) > product.gpu:
+        yield task.at("resources.gpu"), f"the product has only {product.gpu}"
+
+
+class ReplicaDefaults(Protocol):
+    """The resources of a replica for which neither its job nor a product says anything."""
+
+    @property
+    def cpu(self) -> Quantity:
+        """The processors."""
+        ...
+
+    @property
+    def memory(self) -> Quantity:
+        """The memory."""
+        ...
+
+    @property
+    def gpu_resource(self) -> str:
+        """The name of the resource of which a GPU is one."""
+        ...
+
+
+def amounts_of(
+    wanted: Resources, product: Product | None, defaults: ReplicaDefaults
+) -> dict[str, Quantity]:
+    """Return the resources of a replica: its own, those of the product, or the default."""
+    gpus = wanted.gpu if wanted.gpu is not None else (product.gpu if product else 0)
+    amounts = {
+        "cpu": wanted.cpu or (product.cpu if product else defaults.cpu),
+        "memory": wanted.memory or (product.memory if product else defaults.memory),
+    }
+    if gpus:
+        resource = (product.gpu_resource if product else None) or defaults.gpu_resource
+        amounts[resource] = Quantity(gpus * _WHOLE)
+    return amounts
+
+
+def charged_by(job: Job, catalogue: Catalogue, defaults: ReplicaDefaults) -> dict[str, Any]:
+    """Return the fields of a job's record that it is charged by, as of now."""
+    product = catalogue.find(job.product)
+    price = None if product is None or product.price is None else product.price.model_dump()
+    whole = {"cpu": 0.0, "memory": 0.0, "gpu": 0.0}
+    for task in job.effective_tasks:
+        amounts = amounts_of(task.resources, product, defaults)
+        for name, amount in amounts.items():
+            known = name if name in whole else "gpu"
+            whole[known] += _number(amount) * task.replicas
+    return {"product": job.product or catalogue.default, "price": price, **whole}
+
+
+def replica_resources(
+    job: Job, rank: int, catalogue: Catalogue, defaults: ReplicaDefaults
+) -> dict[str, str]:
+    """Return the resources of each replica of the rank's task, by Kubernetes' names."""
+    product = catalogue.find(job.product)
+    for task in job.effective_tasks:
+        if task.first <= rank < task.first + task.replicas:
+            amounts = amounts_of(task.resources, product, defaults)
+            return {name: str(amount) for name, amount in amounts.items()}
+    return {}
+
+
+def _number(amount: Quantity) -> float:
+    return amount.milli / 1000

@@ -5,12 +5,24 @@ VolcanoJob, or of an object that Volcano creates beside it (``<job>``, ``<job>-s
 ``<job>-ssh``).
 
 A run of a tool is a VolcanoJob, too. Its identifier has a dot, so it is no job's.
+
+Volcano names a pod ``<VolcanoJob>-<task>-<index>``, and identifiers and tasks may have hyphens. So
+the task ``train-main`` of the job ``exp`` has pods with the same names as the task ``main`` of the
+job ``exp-train``. Volcano takes an existing pod for its own, and the second job would wait
+silently: see :func:`same_pod_names`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
+
+ID_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
+"""The pattern of a job's identifier."""
+TASK_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,10}[a-z0-9])?$"
+"""The pattern of a task's name."""
 
 API_VERSION: Final = "batch.volcano.sh/v1alpha1"
 """Of VolcanoJobs."""
@@ -53,6 +65,8 @@ TOOL_PREFIX: Final = "tool."
 _PREFIX: Final = "j-"
 _PREFIX_OF_TOOLS: Final = "t-"
 _RANK_PREFIX: Final = "rank-"
+_ID: Final = re.compile(ID_PATTERN)
+_TASK_NAME: Final = re.compile(TASK_PATTERN)
 
 
 def is_tool(job_id: str) -> bool:
@@ -103,6 +117,23 @@ def _rank_services(job_id: str) -> str:
 def pod_name(job_id: str, task: str, index: int) -> str:
     """Return the name that Volcano gives the pod of a task's replica."""
     return f"{volcano_job_name(job_id)}-{task}-{index}"
+
+
+def same_pod_names(job_id: str, tasks: Iterable[str]) -> dict[str, frozenset[str]]:
+    """Return tasks of possible jobs, by job id, whose pods would have the names of this job's."""
+    found = defaultdict[str, set[str]](set)
+    for task in tasks:
+        for other, its_task in _read_as(f"{job_id}-{task}"):
+            if other != job_id:
+                found[other].add(its_task)
+    return {other: frozenset(names) for other, names in found.items()}
+
+
+def _read_as(stem: str) -> Iterator[tuple[str, str]]:
+    for hyphen in re.finditer("-", stem):
+        job_id, task = stem[: hyphen.start()], stem[hyphen.end() :]
+        if _ID.match(job_id) and _TASK_NAME.match(task):
+            yield job_id, task
 
 
 def labels_of(instance: str, job_id: str) -> dict[str, str]:

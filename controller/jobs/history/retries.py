@@ -16,7 +16,6 @@ from controller.jobs.history.pod_records import age, was_taken
 from controller.jobs.spec.accepted import read_spec
 from controller.jobs.spec.model import EffectiveTask, Job, Policy
 from controller.jobs.spec.problems import JobRejected
-from controller.jobs.spec.validation import rules_of
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.policies import REASONS, RESTARTS, Rule, carried_out_here, deciding, retries
@@ -72,7 +71,7 @@ def policies_of(record: JobRecord) -> Policies:
     except JobRejected:
         return NO_POLICIES
     tasks = job.effective_tasks
-    *of_tasks, of_job = rules_of(job)
+    *of_tasks, of_job = job.rules()
     of_task = {task.name: rules for task, rules in zip(tasks, of_tasks, strict=True)}
     every = [*of_job, *(rule for rules in of_tasks for rule in rules)]
     ours = carried_out_here(of_tasks, of_job)

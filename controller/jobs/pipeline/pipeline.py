@@ -32,9 +32,9 @@ from controller.jobs.pipeline.builder import (
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
 from controller.jobs.pipeline.plugin_models import CompanionKind, JobFields, complete_companions
 from controller.jobs.spec.accepted import public_spec
+from controller.jobs.spec.job_paths import problems_with
 from controller.jobs.spec.model import BASE_FIELDS, Job
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.jobs.spec.validation import problems_with
 from controller.loop_turn import LoopTurn
 from controller.site.hook_limits import DEFAULT_TRIES
 from controller.store.database import Store, Transaction
@@ -222,8 +222,8 @@ class Pipeline:
             made = builder.volcano_job
             _restore_labels(made, labels, annotations)
             fit_init_containers(made)
-            found = findings(made) or self.capabilities.lacks(made.manifest())
-            problems += problems_with(job, found)
+            if found := findings(made) or self.capabilities.lacks(made.manifest()):
+                problems += problems_with(job, found)
         if problems:
             raise JobRejected(problems)
         return Plan(

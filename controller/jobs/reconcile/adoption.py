@@ -30,13 +30,13 @@ from controller.jobs.spec.accepted import lacks_secrets, public_spec, read_spec
 from controller.jobs.spec.endpoints import asked_ports
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import JobRejected
-from controller.jobs.spec.validation import charged_by
 from controller.jobs.tools.attachments import adopt_run, adopted_tools
 from controller.jobs.tools.runs import RunOf
 from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
 from controller.kube.kinds import CONFIG_MAPS
 from controller.site.job_defaults import JobDefaults
+from controller.site.product_list import charged_by
 from controller.store.database import Store
 from controller.store.errors import AlreadyThere, StoreUnavailable
 from controller.store.instance import read_store_metadata
@@ -332,6 +332,6 @@ def _adopted(
         allocated_seconds=past.allocated_seconds,
         retries_used=past.retries_used,
         evictions=past.evictions,
-        **charged_by(job, defaults),
+        **charged_by(job, defaults.pods.catalogue, defaults),
         stopping=suspended,
     )

@@ -28,9 +28,9 @@ from controller.jobs.pipeline.pipeline import Pipeline, Plan
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.plugin_calls import PlanCache, PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter
-from controller.jobs.spec.accepted import VaultClosed
+from controller.jobs.spec.accepted import VaultClosed, has_a_task
+from controller.jobs.spec.job_paths import problems_with
 from controller.jobs.spec.problems import JobRejected
-from controller.jobs.spec.validation import has_a_task, problems_with, same_pod_names
 from controller.jobs.tools.plans import shape_tool
 from controller.kube.errors import Forbidden, Invalid, KubeError
 from controller.store.database import Transaction
@@ -46,6 +46,7 @@ from controller.store.jobs.progress import (
     record_companions,
 )
 from controller.store.sessions.session_rows import sids_made_with
+from controller.volcano.names import same_pod_names
 from controller.volcano.observed import ObservedJob
 from controller.volcano.reasons.causes import cause_of_refusal
 from controller.volcano.reasons.denials import findings_of
@@ -291,7 +292,9 @@ class SubmitActions:
 
         Of two jobs that are not submitted yet, the one that was accepted first is submitted first.
         """
-        wanted = same_pod_names(plan.job) if record.tool is None else {}
+        if record.tool is not None:
+            return None
+        wanted = same_pod_names(plan.job.id, [task.name for task in plan.job.effective_tasks])
         if not wanted:
             return None
         async with self._records.read() as transaction:

@@ -12,14 +12,14 @@ import copy
 import hashlib
 import hmac
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Final
 
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import ValidationError
 
-from controller.jobs.spec.model import Job, ToolJob
+from controller.jobs.spec.model import DEFAULT_TASK, Job, ToolJob
 from controller.jobs.spec.parameters import SECRET_FIELDS
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
 from controller.store.errors import StoreError
@@ -173,6 +173,15 @@ def has_delayed(spec: Mapping[str, Any]) -> bool:
 def may_restart(spec: Mapping[str, Any]) -> bool:
     """Return whether a policy of the job restarts anything; cheap."""
     return _has_policy(spec, lambda policy: policy.get("action") in RESTARTS)
+
+
+def has_a_task(spec: object, names: Collection[str]) -> bool:
+    """Return whether a job stored as *spec*, in whatever form, has one of the tasks."""
+    tasks: object = spec.get("tasks") if isinstance(spec, Mapping) else ()
+    if not tasks and isinstance(spec, Mapping):
+        return DEFAULT_TASK in names
+    given = [one for one in tasks if isinstance(one, Mapping)] if isinstance(tasks, list) else []
+    return any(one.get("name") in list(names) for one in given)
 
 
 def _has_policy(spec: Mapping[str, Any], wanted: Callable[[Mapping[str, Any]], bool]) -> bool:

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal, LiteralString
 from pydantic import AfterValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 from pydantic_core import PydanticCustomError
 
+from controller.volcano.names import ID_PATTERN, TASK_PATTERN
 from controller.volcano.quantities import (
     Quantity,
     parse_bandwidth,
@@ -19,11 +20,9 @@ from controller.volcano.quantities import (
     parse_size,
 )
 
-ID_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
 TOOL_ID_PATTERN: Final = r"^tool\.[0-9a-f]{24}$"
 """The pattern of a tool run's identifier. A job's identifier has no dot."""
 ENDPOINT_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$"
-TASK_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,10}[a-z0-9])?$"
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 LINK_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 MOST_REPLICAS: Final = 1000

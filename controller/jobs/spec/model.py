@@ -403,6 +403,11 @@ class Job(Strict):
                 return one.name
         return None
 
+    def rules(self) -> list[list[Rule]]:
+        """Return the policies in the form that Volcano has: those of each task, then the job's."""
+        lists = [*(task.policies for task in self.effective_tasks), self.policies]
+        return [[policy.rule() for policy in policies] for policies in lists]
+
     def endpoints_of(self, task: str) -> dict[str, Endpoint]:
         """Return the endpoints of the pods of *task*, by name."""
         return {name: one for name, one in self.interactive.items() if one.task in (None, task)}

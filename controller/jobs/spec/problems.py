@@ -25,6 +25,10 @@ _LONGEST_NAME: Final = 64
 _OF_A_NAME: Final = "[key]"  # pydantic's mark for a wrong name of a member
 
 
+Found = tuple[str, str]
+"""A path within the job, and the problem there."""
+
+
 @dataclass(frozen=True, slots=True)
 class Problem:
     """One problem, and its path."""

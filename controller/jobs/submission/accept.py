@@ -18,7 +18,6 @@ from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.spec.accepted import Vault, is_as_requested, public_spec
 from controller.jobs.spec.model import Job, Owner
 from controller.jobs.spec.problems import JobRejected, Problem
-from controller.jobs.spec.validation import charged_by
 from controller.jobs.submission.checking import (
     CheckResult,
     JobChecks,
@@ -30,6 +29,7 @@ from controller.jobs.submission.dry_run import DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
 from controller.loop_turn import LoopTurn
 from controller.site.job_defaults import JobDefaults
+from controller.site.product_list import charged_by
 from controller.store.database import Store, Transaction
 from controller.store.errors import AlreadyThere
 from controller.store.instance import read_maintenance
@@ -339,7 +339,7 @@ class Submissions:
             fingerprint=self._vault.fingerprint(job.id, secrets),
             created_at=self._clock(),
             allocated_seconds=job.time_allocation_seconds,
-            **charged_by(job, self._defaults),
+            **charged_by(job, self._defaults.pods.catalogue, self._defaults),
         )
 
 

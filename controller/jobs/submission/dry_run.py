@@ -20,9 +20,9 @@ from prometheus_client import CollectorRegistry, Counter
 
 from controller.jobs.cluster.verdicts import QUEUE_NOT_OPEN, QUEUE_UNSEEN, row_of, verdict_on
 from controller.jobs.pipeline.pipeline import Plan
+from controller.jobs.spec.job_paths import problems_with
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import Problem
-from controller.jobs.spec.validation import problems_with
 from controller.kube.client import Kube
 from controller.kube.errors import Forbidden, KubeError, NotFound, Throttled, Unavailable
 from controller.kube.kinds import QUEUES, VCJOBS

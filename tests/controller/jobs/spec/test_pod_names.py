@@ -8,14 +8,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.spec.validation import has_a_task, same_pod_names
-from controller.volcano.names import pod_name
-from tests.controller.samples import make_job
+from controller.jobs.spec.accepted import has_a_task
+from controller.jobs.spec.model import DEFAULT_TASK
+from controller.volcano.names import pod_name, same_pod_names
 
 
 def other_jobs(job_id: str, *tasks: str) -> dict[str, set[str]]:
-    more = {"tasks": [{"name": name} for name in tasks]} if tasks else {}
-    return {id_: set(names) for id_, names in same_pod_names(make_job(id=job_id, **more)).items()}
+    found = same_pod_names(job_id, tasks or [DEFAULT_TASK])
+    return {other: set(names) for other, names in found.items()}
 
 
 def test_a_hyphen_may_belong_to_the_identifier_or_to_the_task() -> None:
@@ -33,7 +33,7 @@ def test_name_conflicts_are_found_exactly_if_pod_names_collide(
 ) -> None:
     middle = "".join(parts)
     job_id, task = f"x{middle}y", data.draw(st.sampled_from(["job", "a-b", "w-1-z"]))
-    for other, tasks in same_pod_names(make_job(id=job_id, tasks=[{"name": task}])).items():
+    for other, tasks in same_pod_names(job_id, [task]).items():
         assert other != job_id
         assert {pod_name(other, name, 0) for name in tasks} == {pod_name(job_id, task, 0)}
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.jobs.spec.validation import problems_with
+from controller.jobs.spec.job_paths import problems_with
 from controller.volcano.reasons.denials import findings_of
 from tests.controller.samples import make_job
 
