@@ -17,7 +17,7 @@ from controller.jobs.cluster.informer import PODS_READ
 from controller.jobs.cluster.verdicts import NameTaken, may_be_there, reason_of
 from controller.jobs.history.job_record import recovery_name
 from controller.jobs.pipeline.pipeline import Plan
-from controller.kube.client import Kube, Object
+from controller.kube.client import Kube, Object, Objects
 from controller.kube.errors import (
     AlreadyExists,
     Conflict,
@@ -31,6 +31,7 @@ from controller.kube.errors import (
 from controller.kube.kinds import (
     COMMANDS,
     CONFIG_MAPS,
+    EVENTS,
     PODS,
     SECRETS,
     SERVICES,
@@ -141,6 +142,19 @@ class JobObjects:
             selector = _selector(labels_of(self._instance, job_id))
             listed = await self._kube.list(VCJOBS, namespace, labels=selector)
             return next((one for one in listed if one["metadata"].get("name") == name), None)
+
+    async def find_events(self, job: ObservedJob) -> Objects:
+        """Return the events about the VolcanoJob; none if the controller may not list them.
+
+        Raises:
+            KubeError: If they cannot be listed.
+        """
+        try:
+            return await self._kube.list(
+                EVENTS, job.namespace, fields=f"involvedObject.uid={job.uid}"
+            )
+        except (NotFound, Forbidden):
+            return []
 
     async def command(self, job_id: str, job: ObservedJob, action: str) -> None:
         """Issue a Volcano command for the VolcanoJob; one that is pending is enough.

@@ -148,6 +148,10 @@ class Actions:
                 if not await self._are_as_recorded(seen):
                     raise RequeueAfter(1.0)  # the cache of pods lags
                 return await self.do(then, seen)
+            case steps.ConfirmNotRefused(then, since):
+                if await self._ending.record_refused_pods(seen, since=since):
+                    return None
+                return await self.do(then, seen)
             case steps.DeleteVolcanoJob(uid):
                 shown = seen.job if seen.job is not None and seen.job.uid == uid else None
                 in_use = seen.still_runs()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -50,6 +51,7 @@ from controller.store.jobs.progress import (
 from controller.store.jobs.relations import settle_followers, touch_jobs
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob, ObservedPod
+from controller.volcano.reasons.waiting import explain_refused
 from shared.audit import AuditRecord, write_audit
 
 LOOK_AGAIN_SECONDS = 2.0
@@ -293,6 +295,18 @@ class EndActions:
         found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
         if found is not None and found.uid == record.uid:
             raise RequeueAfter(1.0)
+
+    async def record_refused_pods(self, seen: ObservedState, *, since: float) -> bool:
+        """Record why the API server refused the VolcanoJob's pods; return whether it did."""
+        record, job = seen.record, seen.job
+        if job is None:
+            return False
+        found = explain_refused(await self._cluster.find_events(job), since=since)
+        if found is None:
+            return False
+        explained = {"uid": job.uid, "since": job.phase_since, **asdict(found)}
+        await self._records.update_if_changed(record, explained=explained)
+        return True
 
     async def finish(self, record: JobRecord) -> None:
         """Make the outcome the final state, and remove the data that was kept for the job."""

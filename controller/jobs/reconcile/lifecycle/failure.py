@@ -14,10 +14,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from controller.jobs.history.failures import NODE_REFUSED, explain_failure
 from controller.jobs.history.job_record import JobEvent, Outcome, State, read_known
+from controller.jobs.history.pod_records import was_taken
 from controller.jobs.history.policy_timers import wanted_timers
 from controller.jobs.history.retries import (
     Policies,
@@ -31,6 +32,7 @@ from controller.jobs.history.retries import (
 )
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
+    ConfirmNotRefused,
     ConfirmPods,
     IssueCommand,
     SetOutcome,
@@ -45,6 +47,7 @@ from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import PodRecord, Timer
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.policies import RESTARTS
+from controller.volcano.reasons.waiting import Explanation
 
 
 def due_policies(seen: ObservedState, job: ObservedJob) -> Step | None:
@@ -235,7 +238,9 @@ def outcome_of_command(record: JobRecord) -> SetOutcome:
     )
 
 
-def aborted_or_terminated(seen: ObservedState, job: ObservedJob) -> SetOutcome | StartNextAttempt:
+def aborted_or_terminated(
+    seen: ObservedState, job: ObservedJob
+) -> SetOutcome | StartNextAttempt | ConfirmNotRefused:
     """Return the step after Volcano aborted or terminated a VolcanoJob.
 
     Volcano does so by a policy, or by a command of another client.
@@ -246,12 +251,14 @@ def aborted_or_terminated(seen: ObservedState, job: ObservedJob) -> SetOutcome |
     followed = triggered(policies, seen.runs.values())
     if followed is not None and followed.rule.action == _STOPS.get(job.phase):
         return replace(_outcome_of_policy(followed), details=details)
-    if (refused := _refused_pods(seen.record, job)) is not None:
+    if (refused := _refused_pods(seen, job, found)) is not None:
         return refused
     text = f"its VolcanoJob is {job.phase}"
     if found is not None and found.message:
         text = f"{text}: {found.message}"
-    return SetOutcome(State.FAILURE, "stopped", text, details)
+    stopped = SetOutcome(State.FAILURE, "stopped", text, details)
+    since = _refused_since(seen, job, found)
+    return stopped if since is None else ConfirmNotRefused(stopped, since)
 
 
 def _outcome_of_policy(followed: Triggered) -> SetOutcome:
@@ -271,20 +278,52 @@ def _retry_message(followed: Triggered, policies: Policies) -> str:
     return f"{text}: the whole job is started again, as another attempt"
 
 
-def _refused_pods(record: JobRecord, job: ObservedJob) -> SetOutcome | StartNextAttempt | None:
+def _refused_pods(
+    seen: ObservedState, job: ObservedJob, found: Explanation | None
+) -> SetOutcome | StartNextAttempt | None:
     """Return the step after Volcano has given up creating the pods; None if it has not.
 
     Volcano terminates a VolcanoJob after 15 tries (``--max-requeue-num``). If the quota is used up
-    by other jobs, that is not the job's fault: another attempt waits for room.
+    by other jobs, that is not the job's fault: another attempt waits for room. Neither is an
+    eviction, after which an admission webhook is unavailable for some minutes.
     """
-    kept = record.explained or {}
+    record, kept = seen.record, seen.record.explained or {}
     is_why = kept.get("uid") == job.uid and kept.get("reason") == "forbidden"
-    if not is_why or job.ran or job.phase != "Terminated":
+    if not is_why or job.phase != "Terminated":
         return None
     details = kept.get("details") or {}
+    if job.ran:
+        if not (_is_current(kept, job) and _was_evicted(found)):
+            return None
+        if found is None or record.evictions >= seen.evictions_allowed:
+            return None
+        text = f"{found.message}; its next pod was refused ({kept['message']}); submitted again"
+        return StartNextAttempt("evicted", text, found.details)
     if details.get("cause") in _FINAL_REFUSALS or record.attempt >= MOST_ATTEMPTS:
         return SetOutcome(State.FAILURE, "refused", kept["message"], details)
     return StartNextAttempt("forbidden", kept["message"], details)
+
+
+def _refused_since(
+    seen: ObservedState, job: ObservedJob, found: Explanation | None
+) -> float | None:
+    """Return since when events may say that the pods were refused; None: no event matters."""
+    if job.phase != "Terminated" or _is_current(seen.record.explained or {}, job):
+        return None
+    if not job.ran:
+        return 0.0
+    ends = [run.ended_at for run in seen.runs.values() if was_taken(run)]
+    known = [at for at in ends if at is not None]
+    return min(known) if known and _was_evicted(found) else None
+
+
+def _was_evicted(found: Explanation | None) -> bool:
+    return found is not None and found.reason == "evicted"
+
+
+def _is_current(kept: Mapping[str, Any], job: ObservedJob) -> bool:
+    """Return whether the recorded refusal was read after Volcano had ended the VolcanoJob."""
+    return (kept.get("uid"), kept.get("since")) == (job.uid, job.phase_since)
 
 
 def only_sidecars_run(

@@ -159,6 +159,18 @@ class ConfirmPods:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfirmNotRefused:
+    """Do ``then``, unless an event after ``since`` says that the job's pods were refused.
+
+    The event is recorded as the reason, and the job is decided anew. The regular reads of events
+    may be late: they take turns among all jobs that wait.
+    """
+
+    then: SetOutcome
+    since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteVolcanoJob:
     """Delete the VolcanoJob ``uid``, and record that the API server accepted the deletion."""
 
@@ -218,6 +230,7 @@ Step: TypeAlias = (
     | SetOutcome
     | ConfirmGone
     | ConfirmPods
+    | ConfirmNotRefused
     | DeleteVolcanoJob
     | DeletePods
     | ExpireJob

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Self, cast
@@ -58,6 +58,11 @@ class Cluster:
         self.forbids = False
         self.given_away = False
         self.told: list[tuple[object, ...]] = []
+        self.events: list[Mapping[str, Any]] = []
+
+    async def find_events(self, job: ObservedJob) -> Sequence[Mapping[str, Any]]:
+        assert job.uid == UID
+        return self.events
 
     async def find_volcano_job(self, namespace: str, name: str, job_id: str) -> ObservedJob | None:
         assert (namespace, name, job_id) == ("jobs", "j-j1", "j1")

@@ -9,6 +9,7 @@ import pytest
 
 from controller.jobs.history.job_record import State
 from controller.jobs.reconcile.lifecycle.steps import (
+    ConfirmNotRefused,
     IssueCommand,
     SetOutcome,
     StartNextAttempt,
@@ -106,6 +107,31 @@ async def test_a_replaced_attempt_is_closed_with_the_reason(
         assert (closed.outcome, closed.reason, closed.message) == (outcome, why, "once more")
         assert (closed.details, closed.ended_at) == (WHY, clock.now)
         assert (closed.retries, closed.restarts) == (4, 2)
+
+
+async def test_a_given_up_job_is_decided_anew_if_an_event_says_that_its_pods_were_refused(
+    store: Store, clock: Clock
+) -> None:
+    job = make_observed("Terminated", phase_since=50.0)
+    event = {"reason": "FailedCreate", "message": "exceeded quota: q"}
+    at = {"metadata": {"creationTimestamp": "2026-11-22T10:00:00Z"}}
+    stopped = SetOutcome(State.FAILURE, "stopped", "its VolcanoJob is Terminated")
+    async with world(store, clock, RUNS) as w:
+        w.cluster.events = [event | at]
+        seen = make_observed_state(RUNS, job)
+        assert await w.actions.do(ConfirmNotRefused(stopped), seen) is None
+        after = await w.record()
+        assert after.outcome is None
+        assert after.explained == {
+            "uid": UID,
+            "since": 50.0,
+            "reason": "forbidden",
+            "message": "exceeded quota: q",
+            "details": {"cause": "quota"},
+        }
+        # An event from before is no reason.
+        await w.actions.do(ConfirmNotRefused(stopped, since=9e9), replace(seen, record=after))
+        assert (await w.record()).end_reason == "stopped"
 
 
 async def test_a_decision_from_before_a_requested_end_is_dropped(

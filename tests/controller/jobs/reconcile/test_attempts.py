@@ -14,7 +14,15 @@ from controller.jobs.cluster.informer import Indexer
 from controller.jobs.reconcile.lifecycle import failure, next_step
 from controller.kube.client import Objects, path_of
 from controller.kube.errors import Forbidden, error_from
-from controller.kube.kinds import COMMANDS, NETWORK_POLICIES, PODS, VCJOBS, Kind
+from controller.kube.kinds import (
+    COMMANDS,
+    EVENTS,
+    NETWORK_POLICIES,
+    PODS,
+    RESOURCE_QUOTAS,
+    VCJOBS,
+    Kind,
+)
 from controller.store.database import Store
 from controller.store.instance import raise_term, set_maintenance
 from controller.store.jobs.job_rows import JobRecord
@@ -92,6 +100,36 @@ async def test_a_job_whose_pod_a_kubelet_rejects_is_resubmitted_after_a_while(
     assert attempts[1].submitted_at >= attempts[0].ended_at + 1.0
     assert again.details is None, "those of the refusal ended with its reason"
     await world.end("refused")
+
+
+async def test_refused_pods_that_nobody_asked_about_lead_to_another_attempt(world: World) -> None:
+    # With hundreds of waiting jobs, Volcano gives a job up before its events are read.
+    quota = {"metadata": {"name": "full"}, "spec": {"hard": {"pods": "0"}}}
+    await world.submit("first-of-jobs")
+    await world.until("first-of-jobs", "RUNNING")  # the namespace exists by then
+    await world.end("first-of-jobs")
+    await world.admin.create(RESOURCE_QUOTAS, quota, "jobs")
+    await world.submit("unasked")
+    record = await world.parts.drive("unasked", lambda record: record.uid is not None)
+
+    async def is_refused() -> bool:
+        found = await world.admin.list(EVENTS, "jobs", fields=f"involvedObject.uid={record.uid}")
+        return any(one["reason"] == "FailedCreate" for one in found)
+
+    await eventually(is_refused, what="its pods are not refused")
+    # As after fifteen tries, which take three minutes.
+    await world.cluster.kill_program("volcano")
+    status = {"state": {"phase": "Terminated"}}
+    await world.admin.merge(VCJOBS, "j-unasked", {"status": status}, "jobs", subresource="status")
+    record = await world.parts.drive("unasked", lambda one: bool(one.renewal or one.outcome))
+    assert (record.renewal, record.outcome) == ("forbidden", None)
+    await world.admin.delete(RESOURCE_QUOTAS, "full", "jobs")
+    await world.cluster.start_program("volcano")
+    await world.until("unasked", "RUNNING", attempt=2)
+    attempts, _ = await world.history("unasked")
+    assert (attempts[0].outcome, attempts[0].details) == ("REFUSED", {"cause": "quota"})
+    assert "exceeded quota: full" in (attempts[0].message or "")
+    await world.end("unasked")
 
 
 async def test_a_job_whose_node_restarts_is_resubmitted(world: World) -> None:

@@ -9,6 +9,7 @@ from controller.jobs.history.job_record import State
 from controller.jobs.history.retries import used_retries
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
+    ConfirmNotRefused,
     ConfirmPods,
     SetOutcome,
     StartNextAttempt,
@@ -116,9 +117,45 @@ def test_a_job_whose_pods_exceed_a_quota_waits_in_another_attempt() -> None:
         make_observed_state(replace(RUNS, explained=QUOTA), make_observed("Terminated", ran=True))
     )
     of_another = replace(SUBMITTED, explained=QUOTA | {"uid": "of another"})
-    for step in (ran, decide(make_observed_state(of_another, make_observed("Terminated")))):
+    for given in (ran, decide(make_observed_state(of_another, make_observed("Terminated")))):
+        step = confirmed(given)
         assert isinstance(step, SetOutcome)
         assert step.reason == "stopped"
+
+
+def test_a_job_that_volcano_gave_up_is_not_ended_before_its_events_are_read() -> None:
+    job = make_observed("Terminated", phase_since=50.0)
+    stopped = SetOutcome(State.FAILURE, "stopped", "its VolcanoJob is Terminated")
+    assert decide(make_observed_state(SUBMITTED, job)) == ConfirmNotRefused(stopped)
+    # A reason from before, such as a full queue, does not replace the events.
+    queued = replace(SUBMITTED, explained=QUOTA | {"reason": "queued", "since": 3.0})
+    assert decide(make_observed_state(queued, job)) == ConfirmNotRefused(stopped)
+    # Nothing refuses the pods of an aborted job, nor of one that ran without an eviction.
+    aborted = make_observed("Aborted")
+    assert isinstance(decide(make_observed_state(SUBMITTED, aborted)), SetOutcome)
+    ran = make_observed("Terminated", ran=True)
+    assert isinstance(decide(make_observed_state(RUNS, ran)), SetOutcome)
+    assert isinstance(decide(make_observed_state(RUNS, ran, runs=gone("a"))), SetOutcome)
+
+
+def test_an_evicted_job_whose_next_pod_is_refused_is_resubmitted() -> None:
+    # A drain may also evict the pods of an admission webhook.
+    runs = gone("a", reason="EvictionByEvictionAPI", ended_at=40.0)
+    job = make_observed("Terminated", ran=True, phase_since=50.0)
+    seen = make_observed_state(RUNS, job, runs=runs, evictions_allowed=1)
+    step = decide(seen)
+    assert isinstance(step, ConfirmNotRefused)
+    assert step.since == 40.0
+    kept = QUOTA | {"since": 50.0, "message": "failed calling webhook"}
+    again = decide(replace(seen, record=replace(RUNS, explained=kept)))
+    assert isinstance(again, StartNextAttempt)
+    assert again.why == "evicted"
+    assert again.message.endswith("was refused (failed calling webhook); submitted again")
+    # A refusal from before it ran is no reason, and evictions are replaced a number of times only.
+    before = replace(RUNS, explained=kept | {"since": 3.0})
+    assert decide(replace(seen, record=before)) == step
+    spent = replace(RUNS, explained=kept, evictions=1)
+    assert decide(replace(seen, record=spent)) == step.then
 
 
 def test_a_job_whose_pods_are_finally_refused_fails_with_the_reason() -> None:
@@ -233,12 +270,11 @@ def test_a_job_stopped_by_a_policy_names_the_policy(phase: str, action: str) -> 
     assert (step.details or {})["cause"]
     # Whoever did it, the known state of the pods is reported.
     for record in (job(), job(on("CompleteJob"))):
-        step = step_of(record, ran(), phase=phase)
+        step = confirmed(step_of(record, ran(), phase=phase))
         assert isinstance(step, SetOutcome)
         assert step.message == f"its VolcanoJob is {phase}: {why}"
-    assert step_of(job(), phase=phase) == SetOutcome(
-        State.FAILURE, "stopped", f"its VolcanoJob is {phase}"
-    )
+    step = confirmed(step_of(job(), phase=phase))
+    assert step == SetOutcome(State.FAILURE, "stopped", f"its VolcanoJob is {phase}")
 
 
 @pytest.mark.parametrize(
