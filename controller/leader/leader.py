@@ -12,91 +12,33 @@ import os
 import random
 import socket
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
-from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
-from controller.jobs.cluster.missing_companions import MissingCompanions
-from controller.jobs.cluster.mount_points import MountPointCleaner
-from controller.jobs.cluster.orphans import OrphanCollector
-from controller.jobs.cluster.pending_reasons import PendingReasons
-from controller.jobs.cluster.prerequisites import Prerequisites
-from controller.jobs.cluster.priorities import PriorityValues
-from controller.jobs.history.job_record import JobRecords
-from controller.jobs.history.retention import Retention, RetentionPeriods
-from controller.jobs.pipeline.pipeline import HookRecorder
-from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
-from controller.jobs.reconcile.monitoring import Monitoring
-from controller.jobs.reconcile.observe import Observer
-from controller.jobs.reconcile.plugin_calls import PluginCalls
-from controller.jobs.reconcile.reconciler import Reconciler, ReconcilerMetrics
+from controller.jobs.reconcile.reconciler import ReconcilerMetrics
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.client import Kube
-from controller.kube.kinds import Kind
 from controller.kube.lease import Lease
-from controller.leader.discovery import CompanionRights, keep_learning
+from controller.leader.discovery import keep_learning
 from controller.leader.election import ByLease, Election, NoElection
 from controller.leader.standby import Standby
-from controller.logs.keeper import LogKeeper
-from controller.logs.live import PodLogs
-from controller.logs.storage import LogStorage
+from controller.leader.term import Term, TermContext, make_term
 from controller.process import Core, Process, first_error
-from controller.sessions.desired import DesiredRoutes
-from controller.sessions.gateways import Activities
 from controller.sessions.publisher import RoutePublisher
-from controller.sessions.queue_positions import QueuePositions
 from controller.sessions.sign_outs import SignOutProcessor, count_sign_outs
-from controller.settings import ControllerSettings
-from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import Leadership, raise_term, read_leadership, read_store_metadata
 from controller.store.notifications import listen_for_changes
 from controller.webhooks.dispatcher import Webhooks
-from shared.bus import Keys, Publisher, ReportReader, SignOutReader
-from shared.link import Seal
+from shared.bus import Keys, SignOutReader
 
 RELEASE_SECONDS = 3.0
 
 log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _LeaderContext:
-    """The dependencies of all parts of the leader."""
-
-    settings: ControllerSettings
-    store: Store
-    term: int
-    revision: int
-    core: Core
-    kube: Kube
-    informer: InformerCache
-    cluster: JobObjects
-    looked_until: float
-    log_storage: LogStorage | None
-
-
-@dataclass(frozen=True, slots=True)
-class _Term:
-    """The parts that run while this process leads."""
-
-    number: int
-    queue: WorkQueue
-    adoption: Adoption
-    reconciler: Reconciler
-    publisher: RoutePublisher
-    positions: QueuePositions
-    rights: CompanionRights
-
-    def look_at_store(self) -> None:
-        """Have changes of other processes read from the store."""
-        self.reconciler.look_at_store()
-        self.publisher.look_at_store()
 
 
 class Leader:
@@ -131,7 +73,7 @@ class Leader:
             instance=process.settings.instance,
             services=process.settings.jobs.rank_services,
         )
-        self._term: _Term | None = None
+        self._term: Term | None = None
         self._count_sign_out = count_sign_outs(process.registry)
         self._metrics = ReconcilerMetrics(process.registry)
         self._metrics.watch(
@@ -211,7 +153,7 @@ class Leader:
                 sending = self._webhooks.run(term.number, failed=self._metrics.step_failed)
                 tasks.create_task(sending)
 
-    async def _begin(self) -> _Term:
+    async def _begin(self) -> Term:
         settings, store = self._process.settings, self._process.store
         before, number, revision = await self._raise_term()
         log.info("leading", extra={"term": number})
@@ -223,27 +165,20 @@ class Leader:
             queue.enqueue(job_id, "cluster")
             self._job_changed(job_id)
 
-        cluster = JobObjects(self._kube, instance=settings.instance)
-        leader = _LeaderContext(
-            settings,
-            store,
-            number,
-            revision,
-            self._core,
-            self._kube,
-            self._standby.informer,
-            cluster,
-            before.seen_at,
-            self._process.log_storage,
+        context = TermContext(
+            settings=settings,
+            store=store,
+            term=number,
+            revision=revision,
+            core=self._core,
+            kube=self._kube,
+            redis=self._redis,
+            informer=self._standby.informer,
+            cluster=JobObjects(self._kube, instance=settings.instance),
+            looked_until=before.seen_at,
+            log_storage=self._process.log_storage,
         )
-        adoption = _make_adoption(leader)
-        reconciler = _make_reconciler(
-            leader, adoption, queue, self._metrics, job_changed=self._job_changed
-        )
-        positions = _make_positions(leader, self._redis)
-        publisher = _make_publisher(leader, self._redis, positions)
-        rights = _make_rights(leader)
-        self._term = _Term(number, queue, adoption, reconciler, publisher, positions, rights)
+        self._term = make_term(context, queue, self._metrics, job_changed=self._job_changed)
         # Followed from now on, so that no change by the previous leader is missed.
         self._standby.lead(changed)
         return self._term
@@ -266,7 +201,7 @@ class Leader:
     async def _learn(self, term: int) -> None:
         await keep_learning(self._kube, self._process.store, self._core.pipeline, term=term)
 
-    async def _take_sign_outs(self, term: _Term) -> None:
+    async def _take_sign_outs(self, term: Term) -> None:
         processor = SignOutProcessor(
             store=self._process.store,
             reader=SignOutReader(self._redis, Keys(self._process.settings.instance)),
@@ -306,200 +241,6 @@ def make_election(process: Process, kube: Kube) -> Election:
         now=time.time,
     )
     return ByLease(kube, lease, namespace=namespace, instance=instance, store=process.store)
-
-
-def _make_adoption(leader: _LeaderContext) -> Adoption:
-    return Adoption(
-        store=leader.store,
-        term=leader.term,
-        kube=leader.kube,
-        informer=leader.informer,
-        cluster=leader.cluster,
-        instance=leader.settings.instance,
-        namespace=leader.settings.jobs.namespace,
-        defaults=leader.settings.jobs,
-        clock=time.time,
-    )
-
-
-def _make_reconciler(
-    leader: _LeaderContext,
-    adoption: Adoption,
-    queue: WorkQueue,
-    metrics: ReconcilerMetrics,
-    *,
-    job_changed: Callable[[str], None],
-) -> Reconciler:
-    store, term, core = leader.store, leader.term, leader.core
-    jobs = leader.settings.jobs
-    calls = PluginCalls(lambda job_id: queue.enqueue(job_id, "plugin"))
-    records = JobRecords(store, term=term, vault=core.vault, clock=time.time)
-    actions = Actions(
-        records,
-        pipeline=core.pipeline,
-        cluster=leader.cluster,
-        prerequisites=Prerequisites(
-            leader.kube, instance=leader.settings.instance, clock=time.monotonic
-        ),
-        priorities=PriorityValues(leader.kube, clock=time.monotonic),
-        recorder=HookRecorder(store, term=term, clock=time.time, tries=leader.settings.hook_tries),
-        looked_until=leader.looked_until,
-        calls=calls,
-    )
-    observer = Observer(
-        store,
-        leader.informer,
-        core.pipeline,
-        evictions_allowed=jobs.eviction_retries,
-        sidecar_seconds=jobs.sidecar_seconds,
-        rank_services=jobs.rank_services,
-        is_busy=calls.is_busy,
-        hide_secrets=records.hide_secrets,
-        clock=time.time,
-    )
-    monitoring = Monitoring(
-        store=store,
-        term=term,
-        pipeline=core.pipeline,
-        observe=observer.observe,
-        show=actions.view_of,
-        looked_until=lambda: leader.informer.looked_until,
-        clock=time.time,
-    )
-    retention = Retention(
-        store,
-        term=term,
-        keep=RetentionPeriods(
-            history=jobs.history_seconds,
-            tombstone=jobs.tombstone_seconds,
-            updates=jobs.updates_seconds,
-        ),
-        may_be_there=leader.informer.may_have_job,
-        clock=time.time,
-        failed=metrics.step_failed,
-    )
-    orphans = OrphanCollector(
-        store,
-        term=term,
-        kube=leader.kube,
-        cluster=leader.cluster,
-        informer=leader.informer,
-        instance=leader.settings.instance,
-        clock=time.monotonic,
-        failed=metrics.step_failed,
-        kinds=[
-            Kind(api=one.api_version, plural=one.plural, kind=one.kind)
-            for one in leader.core.pipeline.companion_kinds
-        ],
-    )
-    missing = MissingCompanions(
-        store,
-        term=term,
-        kube=leader.kube,
-        instance=leader.settings.instance,
-        clock=time.monotonic,
-        enqueue=lambda job_id: queue.enqueue(job_id, "cluster"),
-        failed=metrics.step_failed,
-    )
-    mount_points = MountPointCleaner(
-        store,
-        term=term,
-        kube=leader.kube,
-        cluster=leader.cluster,
-        clock=time.time,
-        failed=metrics.step_failed,
-    )
-    waiting = PendingReasons(
-        records,
-        kube=leader.kube,
-        informer=leader.informer,
-        changed=lambda job_id: queue.enqueue(job_id, "cluster"),
-        clock=time.monotonic,
-        failed=metrics.step_failed,
-    )
-    keeper = _make_log_keeper(
-        leader,
-        changed=lambda job_id: queue.enqueue(job_id, "waits"),
-        failed=metrics.step_failed,
-    )
-    return Reconciler(
-        store=store,
-        informer=leader.informer,
-        observer=observer,
-        actions=actions,
-        adoption=adoption,
-        queue=queue,
-        job_changed=job_changed,
-        metrics=metrics,
-        resync_per_second=jobs.resync_per_second,
-        logs=keeper,
-        background=(
-            *((keeper.run,) if keeper is not None else ()),
-            *(monitoring.run, retention.run, orphans.run, waiting.run, calls.run),
-            *(mount_points.run, missing.run),
-        ),
-    )
-
-
-def _make_log_keeper(
-    leader: _LeaderContext, *, changed: Callable[[str], None], failed: Callable[[Exception], None]
-) -> LogKeeper | None:
-    if leader.log_storage is None:
-        return None
-    return LogKeeper(
-        leader.store,
-        term=leader.term,
-        logs=PodLogs(leader.kube),
-        storage=leader.log_storage,
-        shown=lambda: leader.informer.pods,
-        clock=time.time,
-        random=os.urandom,
-        done=changed,
-        failed=failed,
-    )
-
-
-def _make_rights(leader: _LeaderContext) -> CompanionRights:
-    jobs, informer = leader.settings.jobs, leader.informer
-
-    def namespace() -> str | None:
-        # Permissions are the same in all owners' namespaces, and are granted with the first job.
-        if jobs.fair_share is None:
-            return jobs.namespace
-        return next((one.namespace for one in informer.jobs), None)
-
-    kinds = leader.core.pipeline.companion_kinds
-    return CompanionRights(leader.kube, kinds, namespace=namespace)
-
-
-def _make_positions(leader: _LeaderContext, redis: Redis) -> QueuePositions:
-    reader = ReportReader(redis=redis, keys=Keys(leader.settings.instance))
-    activities = Activities(reader, clock=time.time)
-    return QueuePositions(leader.store, activities_of=activities.of, clock=time.time)
-
-
-def _make_publisher(
-    leader: _LeaderContext, redis: Redis, positions: Mapping[str, int]
-) -> RoutePublisher:
-    settings = leader.settings
-    desired = DesiredRoutes(
-        leader.store,
-        term=leader.term,
-        informer=leader.informer,
-        vault=leader.core.vault,
-        base_domain=settings.base_domain,
-        rank_services=settings.jobs.rank_services,
-        positions=positions,
-    )
-    return RoutePublisher(
-        store=leader.store,
-        bus=Publisher(redis, Keys(settings.instance), term=leader.term, signer=settings.bus_signer),
-        desired=desired,
-        seal=Seal(settings.link_keys[0]),
-        clock=time.time,
-        random=os.urandom,
-        revision=leader.revision,
-    )
 
 
 async def _publish(publisher: RoutePublisher, adoption: Adoption) -> None:

@@ -1,6 +1,7 @@
 """Interactive sessions: opened by the API, routed by the cluster's state, published to gateways.
 
-- ``service``: opens, shows, ends and revokes sessions in the store.
+- ``service``: opens, shows, ends and revokes sessions in the store; ``session_requests``: the
+  sessions that a request asks for, and why they are refused. No I/O.
 - ``routes``: the route of a session, as a function of its row, its job and its pod. No I/O.
 - ``statuses``: the status that a session shows to people. No I/O.
 - ``desired``: reads store and informer, and computes all routes; assigns terminals to hubs.

@@ -8,22 +8,24 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
-from types import MappingProxyType
-from typing import Annotated, Final, Literal, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from controller.jobs.history.job_record import read_known
-from controller.jobs.spec.endpoints import link_host, ports_at
-from controller.jobs.spec.model import Job
-from controller.jobs.spec.problems import Problem
+from controller.jobs.spec.endpoints import link_host
 from controller.jobs.tools.plans import tool_at
+from controller.sessions.session_requests import (
+    SessionMaker,
+    SessionRequest,
+    is_as_requested,
+    tool_of,
+)
 from controller.site.product_list import Catalogue
 from controller.store.database import Store, Transaction
 from controller.store.instance import raise_revision, read_leadership, read_store_metadata
-from controller.store.jobs.job_rows import JobRecord, ending_jobs, lock_jobs
-from controller.store.jobs.tools import AttachedTool, ToolKey, tools_at
+from controller.store.jobs.job_rows import ending_jobs, lock_jobs
+from controller.store.jobs.tools import tools_at
 from controller.store.paging import Key, scan
 from controller.store.sessions.revocations import revoke
 from controller.store.sessions.session_rows import (
@@ -42,42 +44,9 @@ from shared.events import GrantRevoked
 from shared.reports import Activity
 from shared.routes.route import Clipboard
 
-CLIPBOARD_OF_WEB: Final = "the clipboard of a web session cannot be restricted"
-_WAYS: Final[Mapping[Clipboard, frozenset[str]]] = MappingProxyType(
-    {
-        "both": frozenset({"in", "out"}),
-        "in": frozenset({"in"}),
-        "out": frozenset({"out"}),
-        "none": frozenset(),
-    }
-)
-
-
-class SessionsRefused(FumaroleError):
-    """Sessions that cannot be opened as requested; none was opened."""
-
-    def __init__(self, problems: Sequence[Problem]) -> None:
-        super().__init__("; ".join(f"{one.path}: {one.message}" for one in problems))
-        self.problems = tuple(problems)
-
 
 class KeyReused(FumaroleError):
     """The idempotency key belongs to a request for other sessions; none was opened."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRequest:
-    """A session to open: an ``endpoint`` of the job, or a ``kind`` (with a ``port``, if any).
-
-    ``clipboard`` can only restrict what the endpoint allows.
-    """
-
-    job: str
-    rank: int
-    endpoint: str | None = None
-    kind: Literal["web", "vnc", "terminal"] | None = None
-    port: int | None = None
-    clipboard: Clipboard | None = None
 
 
 class SessionAnswer(BaseModel):
@@ -183,12 +152,15 @@ class SessionService:
     ) -> None:
         self._activities_of = activities_of
         self._store = store
-        self._catalogue = catalogue or Catalogue()
-        self._rank_services = rank_services
         self._tell = tell
         self._base_domain = base_domain
         self._clock = clock
-        self._random = random
+        self._maker = SessionMaker(
+            clock=clock,
+            random=random,
+            catalogue=catalogue or Catalogue(),
+            rank_services=rank_services,
+        )
         self._states_of = states_of
         self._until_published = until_published
         self._enqueue = enqueue
@@ -222,9 +194,9 @@ class SessionService:
             sessions = await _opened_before(transaction, wanted, sids)
             are_new = not sessions
             if are_new:
-                led = {_place_of(one) for one in wanted if tool_at(one.endpoint) is not None}
+                led = {tool_of(one) for one in wanted if tool_at(one.endpoint) is not None}
                 tools = await tools_at(transaction, led) if led else {}
-                sessions = self._make(wanted, records, tools)
+                sessions = self._maker.make(wanted, records, tools)
                 if sids:
                     sessions = list(map(_with_sid, sessions, sids))
             for session in sessions if are_new else ():
@@ -306,76 +278,6 @@ class SessionService:
             term = (await read_leadership(transaction)).term
         await self._tell(event, term=term)
 
-    # Opening
-
-    def _make(
-        self,
-        wanted: Sequence[SessionRequest],
-        records: Mapping[str, JobRecord],
-        tools: Mapping[ToolKey, AttachedTool],
-    ) -> list[Session]:
-        sessions: list[Session] = []
-        problems: list[Problem] = []
-        for index, one in enumerate(wanted):
-            try:
-                tool = tools.get(_place_of(one))
-                sessions.append(self._session(one, records.get(one.job), tool))
-            except _Invalid as wrong:
-                problems.append(Problem(f"items[{index}].{wrong.field}", wrong.message))
-        if problems:
-            raise SessionsRefused(problems)
-        return sessions
-
-    def _session(
-        self, wanted: SessionRequest, record: JobRecord | None, tool: AttachedTool | None
-    ) -> Session:
-        if record is None:
-            raise _Invalid("job", "the job does not exist")
-        # Once its end is decided, the job's sessions end with it, and none may follow.
-        if record.is_final or record.outcome is not None or record.desired == "ended":
-            raise _Invalid("job", "the job is over")
-        job = read_known(record)
-        if not 0 <= wanted.rank < job.ranks:
-            raise _Invalid("rank", f"the job has ranks 0 to {job.ranks - 1}")
-        if tool_at(wanted.endpoint) is not None:
-            return self._tool_session(wanted, tool)
-        kind, port, base_path = _place(wanted, job)
-        if self._rank_services and kind != "terminal":
-            _check_declared(port, job, wanted.rank)
-        if not self._catalogue.offers(job.product, kind):
-            field = "kind" if wanted.endpoint is None else "endpoint"
-            raise _Invalid(field, f"the job's product does not offer {kind}")
-        return Session(
-            sid=make_sid(self._random),
-            job_id=wanted.job,
-            rank=wanted.rank,
-            kind=kind,
-            endpoint=wanted.endpoint,
-            port=port,
-            base_path=base_path,
-            clipboard=_clipboard(wanted, kind, job),
-            service_workers=_allows_service_workers(wanted, job),
-            created_at=self._clock(),
-        )
-
-    def _tool_session(self, wanted: SessionRequest, tool: AttachedTool | None) -> Session:
-        if tool is None:
-            raise _Invalid("endpoint", "this tool is not attached to the rank")
-        endpoint = tool.spec["interactive"][tool.name]
-        if wanted.clipboard not in (None, "both"):
-            raise _Invalid("clipboard", CLIPBOARD_OF_WEB)
-        return Session(
-            sid=make_sid(self._random),
-            job_id=wanted.job,
-            rank=wanted.rank,
-            kind="web",
-            endpoint=wanted.endpoint,
-            port=endpoint["port"],
-            base_path=endpoint.get("base_path", "/"),
-            service_workers=endpoint.get("service_workers", False),
-            created_at=self._clock(),
-        )
-
     async def _reported(self, views: Sequence[SessionAnswer]) -> list[SessionAnswer]:
         """Return *views* with the gateways' reports."""
         known = await self._activities_of([view.sid for view in views])
@@ -429,13 +331,6 @@ def _with_activity(view: SessionAnswer, activity: Activity) -> SessionAnswer:
     return view.model_copy(update=reported | {"connected": connected})
 
 
-class _Invalid(Exception):
-    def __init__(self, field: str, message: str) -> None:
-        super().__init__(message)
-        self.field = field
-        self.message = message
-
-
 async def _sids_of(transaction: Transaction, key: str | None, count: int) -> list[str]:
     """Return the ids of the *count* sessions of this *key*, and of one more."""
     if key is None:
@@ -465,69 +360,13 @@ async def _opened_before(
     before = [found.get(sid) for sid in sids]
     sessions = [one for one in before if one is not None]
     same = before[-1] is None and len(sessions) == len(wanted)
-    if not same or not all(map(_is_as_wanted, sessions, wanted)):
+    if not same or not all(map(is_as_requested, sessions, wanted)):
         raise KeyReused("the key belongs to another request")
     return sessions
 
 
-def _is_as_wanted(session: Session, wanted: SessionRequest) -> bool:
-    place = (session.job_id, session.rank, session.endpoint)
-    if place != (wanted.job, wanted.rank, wanted.endpoint):
-        return False
-    if wanted.kind is not None and (session.kind, session.port) != (wanted.kind, wanted.port):
-        return False
-    # The endpoint's own restriction may be narrower than the request.
-    return _WAYS[session.clipboard] <= _WAYS[wanted.clipboard or "both"]
-
-
 def _with_sid(session: Session, sid: str) -> Session:
     return replace(session, sid=sid)
-
-
-def _place_of(wanted: SessionRequest) -> ToolKey:
-    """Return the key of the tool that the session should lead to, if any."""
-    return wanted.job, tool_at(wanted.endpoint) or "", wanted.rank
-
-
-def _place(
-    wanted: SessionRequest, job: Job
-) -> tuple[Literal["web", "vnc", "terminal"], int | None, str]:
-    """Return kind, port and base path of the requested session."""
-    if wanted.endpoint is None:
-        if wanted.kind is None:
-            raise _Invalid("endpoint", "an endpoint or a kind must be given")
-        return wanted.kind, wanted.port, "/"
-    endpoint = job.interactive.get(wanted.endpoint)
-    if endpoint is None:
-        raise _Invalid("endpoint", "the job does not declare this endpoint")
-    if endpoint.task is not None and job.task_of(wanted.rank) != endpoint.task:
-        raise _Invalid("rank", f"the rank is not in the endpoint's task {endpoint.task}")
-    return endpoint.kind, endpoint.port, endpoint.base_path
-
-
-def _clipboard(
-    wanted: SessionRequest, kind: Literal["web", "vnc", "terminal"], job: Job
-) -> Clipboard:
-    """Return the directions that both the endpoint and the request allow."""
-    if kind == "web":
-        if wanted.clipboard not in (None, "both"):
-            raise _Invalid("clipboard", CLIPBOARD_OF_WEB)
-        return "both"
-    endpoint = job.interactive.get(wanted.endpoint or "")
-    declared: Clipboard = endpoint.clipboard if endpoint is not None else "both"
-    requested: Clipboard = wanted.clipboard or "both"
-    ways = _WAYS[declared] & _WAYS[requested]
-    return next(name for name, allowed in _WAYS.items() if allowed == ways)
-
-
-def _allows_service_workers(wanted: SessionRequest, job: Job) -> bool:
-    endpoint = job.interactive.get(wanted.endpoint or "")
-    return endpoint is not None and endpoint.service_workers
-
-
-def _check_declared(port: int | None, job: Job, rank: int) -> None:
-    if port not in ports_at(job, job.task_of(rank) or ""):
-        raise _Invalid("port", "the job does not declare this port at the rank")
 
 
 def host_of(sid: str, base_domain: str) -> str:

@@ -56,22 +56,6 @@ async def edge(edge_rig: Rig) -> AsyncIterator[Rig]:
     edge_rig.close_streams()
 
 
-@pytest_asyncio.fixture(scope="session", loop_scope="session")
-async def fragile_rig(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Rig]:
-    async with running_rig(tmp_path_factory.mktemp("fragile")) as rig:
-        yield rig
-
-
-@pytest_asyncio.fixture(loop_scope="session")
-async def fragile(fragile_rig: Rig) -> AsyncIterator[Rig]:
-    """Provide a gateway whose bus a test may break; the bus is repaired before the next test."""
-    yield fragile_rig
-    fragile_rig.close_streams()
-    fragile_rig.beating = True
-    await fragile_rig.bus.rebuild()
-    await fragile_rig.settled()
-
-
 @pytest_asyncio.fixture(loop_scope="session")
 async def serve() -> AsyncIterator[Serve]:
     """Provide a function that starts apps."""

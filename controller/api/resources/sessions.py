@@ -27,13 +27,8 @@ from controller.api.requests import (
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.field_types import ENDPOINT_PATTERN, JobId, Name, Port
 from controller.jobs.spec.parameters import Strict
-from controller.sessions.service import (
-    CLIPBOARD_OF_WEB,
-    KeyReused,
-    SessionAnswer,
-    SessionRequest,
-    SessionsRefused,
-)
+from controller.sessions.service import KeyReused, SessionAnswer
+from controller.sessions.session_requests import CLIPBOARD_OF_WEB, SessionRequest, SessionsRefused
 from controller.store.sessions.session_rows import SessionFilter
 from shared.routes.route import Clipboard
 

@@ -19,7 +19,8 @@ from controller.jobs.spec.accepted import Vault
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.gateways import Notices, PublishedRoutes
 from controller.sessions.publisher import RoutePublisher
-from controller.sessions.service import SessionRequest, SessionService
+from controller.sessions.service import SessionService
+from controller.sessions.session_requests import SessionRequest
 from controller.store.database import Store
 from controller.store.instance import (
     Hub,

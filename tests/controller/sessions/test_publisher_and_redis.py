@@ -14,7 +14,8 @@ from redis.asyncio import Redis
 
 from controller.sessions.gateways import Notices, PublishedRoutes
 from controller.sessions.publisher import RIVAL, YIELD_SECONDS, RoutePublisher
-from controller.sessions.service import SessionRequest, SessionService
+from controller.sessions.service import SessionService
+from controller.sessions.session_requests import SessionRequest
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import ensure_position, read_store_metadata

@@ -8,7 +8,8 @@ from typing import Any, Literal
 import pytest
 
 from controller.jobs.spec.accepted import public_spec
-from controller.sessions.service import SessionRequest, SessionService, SessionsRefused
+from controller.sessions.service import SessionService
+from controller.sessions.session_requests import SessionRequest, SessionsRefused
 from controller.store.database import Store
 from controller.store.instance import ensure_position
 from controller.store.jobs.job_rows import insert_job, lock_job, update_job

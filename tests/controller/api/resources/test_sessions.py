@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import pytest
 
-from controller.sessions.service import SessionRequest, SessionService, SessionsRefused
+from controller.sessions.service import SessionService
+from controller.sessions.session_requests import SessionRequest, SessionsRefused
 from controller.site.product_list import Catalogue
 from controller.store.sessions.revocations import active_revocations
 from shared.reports import Activity

@@ -13,13 +13,6 @@ from tests.contract.rig import REPAIR_SECONDS, Rig
 from tests.contract.upstream import websocket
 from tests.timing import timed
 
-
-@pytest.fixture
-def rig(fragile: Rig) -> Rig:
-    """Provide a gateway whose bus a test may break."""
-    return fragile
-
-
 # Lost messages
 
 

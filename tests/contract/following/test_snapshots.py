@@ -16,13 +16,6 @@ from tests.contract.rig import REPAIR_SECONDS, Rig, Session
 from tests.contract.tokens import new_jti
 from tests.contract.upstream import websocket
 
-
-@pytest.fixture
-def rig(fragile: Rig) -> Rig:
-    """Provide a gateway whose bus a test may break."""
-    return fragile
-
-
 # Epochs and snapshots
 
 
