@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
@@ -280,3 +281,18 @@ async def test_a_terminating_claim_is_awaited_and_recreated(
     await stand(prerequisites, plan, clock)
     after = await admin.get(PERSISTENT_VOLUME_CLAIMS, "home", name)
     assert after["metadata"]["uid"] != before["metadata"]["uid"]
+
+
+async def test_prerequisites_report_missing_objects_and_create_the_namespace(
+    kube: Kube, admin: Kube
+) -> None:
+    prerequisites = Prerequisites(kube, instance="test", clock=time.monotonic)
+    assert "no queue" in (await prerequisites.why_not_ready("jobs", "missing") or "")
+    first = await prerequisites.why_not_ready("new-ground", "default")
+    assert first is None or "being prepared" in first
+
+    async def ready() -> bool:
+        return await prerequisites.why_not_ready("new-ground", "default") is None
+
+    await eventually(ready)
+    assert (await admin.get(NAMESPACES, "new-ground"))["status"]["phase"] == "Active"

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from controller.jobs.history.job_record import recovery_name
 from controller.jobs.reconcile.adoption import Adoption
@@ -20,22 +18,12 @@ from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import companions_of, record_companions
 from controller.volcano.names import FIRST_START_ANNOTATION, RETRIES_USED_ANNOTATION
 from deploy.local.cluster.lags import chosen_lags
-from tests.controller.jobs.reconcile.attempts_world import World, open_world
-from tests.controller.lag_seeds import LAG_SEEDS
+from tests.controller.jobs.reconcile.attempts_world import World
 from tests.controller.running import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 FAILS = {"command": ["sh", "-c", "sleep 3; exit 7"]}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=LAG_SEEDS)
-async def world(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> AsyncIterator[World]:
-    folder, seed = tmp_path_factory.mktemp("retries"), request.param
-    async with open_world(folder, instance="retries", seed=seed, lags=chosen_lags(seed)) as one:
-        yield one
 
 
 async def lose_the_next_policy(world: World, job_id: str) -> None:

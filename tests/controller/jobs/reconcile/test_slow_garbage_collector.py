@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from controller.kube.kinds import CONFIG_MAPS, PODS, SERVICES
-from deploy.local.cluster.lags import chosen_lags
-from tests.controller.jobs.reconcile.attempts_world import World, open_world
-from tests.controller.lag_seeds import LAG_SEEDS
+from tests.controller.jobs.reconcile.attempts_world import World
 from tests.controller.running import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 BACKLOG = 120
-SLOW = {"collector": 1.0}
+LAGS = {"collector": 1.0}
 EVICTED = [{"event": "PodEvicted", "action": "RestartJob"}]
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=LAG_SEEDS)
-async def world(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> AsyncIterator[World]:
-    folder, seed = tmp_path_factory.mktemp("ends"), request.param
-    lags = chosen_lags(seed) | SLOW
-    async with open_world(folder, instance="ends", seed=seed, lags=lags) as one:
-        yield one
 
 
 async def keep_the_collector_busy(world: World, name: str) -> None:

@@ -4,34 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from controller.kube.kinds import NODES, PODS
 from controller.plugins import task
 from controller.store.jobs.progress import Timer, timers_of
 from controller.volcano.policies import Rule
 from deploy.local.cluster.lags import chosen_lags
-from tests.controller.jobs.reconcile.attempts_world import SLEEPS, World, open_world
-from tests.controller.lag_seeds import LAG_SEEDS
+from tests.controller.jobs.reconcile.attempts_world import SLEEPS, World
 from tests.controller.running import eventually
 from tests.controller.samples import make_job
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
 
 FAILS = {"command": ["sh", "-c", "sleep 3; exit 7"]}
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=LAG_SEEDS)
-async def world(
-    tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
-) -> AsyncIterator[World]:
-    folder, seed = tmp_path_factory.mktemp("timers"), request.param
-    async with open_world(folder, instance="timers", seed=seed, lags=chosen_lags(seed)) as one:
-        yield one
 
 
 def after(seconds: int, action: str, **trigger: Any) -> list[dict[str, Any]]:
