@@ -13,9 +13,11 @@ from gateway.core.access.decision import ServePage
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.opening import (
     MAX_BODY_BYTES,
+    SAME_SITE,
     Opening,
     OpeningRefused,
     check_route,
+    expired_cookie,
     make_cookie,
     make_grant,
     may_post,
@@ -77,6 +79,7 @@ class OpenPage:
             f"{escape(texts('opening.again'))}</p>",
             script="open.js",
             busy=True,
+            data={"frame": SAME_SITE} if _framed_by(request) == SAME_SITE else {},
         )
         return self.responses.page(card, texts, sameorigin_referrer=True)
 
@@ -118,7 +121,9 @@ class OpenPage:
         # The route may have changed during the Redis call.
         route = await self._find(claims, page_request.host)
         self._check(claims, route)
-        response = self._opened(request, opening, make_grant(claims, now=self.tokens.wall()), route)
+        framed = self._is_framed(request, opening)
+        grant = make_grant(claims, now=self.tokens.wall(), framed=framed)
+        response = self._opened(request, opening, grant, route)
         if page_request.holder not in (None, claims.sub):
             self._forget_other(request, response)
         self.responses.audit.opened(claims, page_request.client_address)
@@ -170,6 +175,8 @@ class OpenPage:
             return self.responses.refuse(request, _OTHER_USER, operation="open", who=claims)
         self.responses.record(page_request_of(request), _OTHER_USER, operation="open", who=claims)
         fields = [("token", opening.token), ("next", opening.next), ("replace", "1")]
+        if opening.same_site:
+            fields.append(("frame", SAME_SITE))
         texts, user = texts_for(request), claims.name or claims.sub
         card = Card(
             title=texts("other_user.title"),
@@ -185,22 +192,34 @@ class OpenPage:
         self, request: web.Request, opening: Opening, grant: Grant, route: Route
     ) -> web.Response:
         access_right = AccessRight(route=route, host=route.hosts[0], grant=grant)
-        framed = (
-            bool(self.responses.site.embed_origins)
-            and request.headers.get("Sec-Fetch-Dest", "") in _FRAMES
-        )
+        site = self.responses.site
+        secure = site.scheme == "https"
         cookie = make_cookie(
-            self.responses.site.cookie_name,
+            site.cookie_name,
             self.grants.sign(grant),
-            secure=self.responses.site.scheme == "https",
+            secure=secure,
             max_age_seconds=access_right.ends_at - self.tokens.wall(),
-            framed=framed,
+            framed=grant.framed,
         )
         place = _place_of(route, opening.next, request.headers.get("Sec-Fetch-Dest"))
-        response = web.Response(status=303, headers={"Location": place, "Set-Cookie": cookie})
+        response = web.Response(status=303, headers={"Location": place})
+        if site.embed_origins and "Sec-Fetch-Dest" in request.headers:
+            # A browser may send both kinds in one request, and two cookies are refused.
+            other = expired_cookie(site.cookie_name, secure=secure, framed=not grant.framed)
+            response.headers.add("Set-Cookie", other)
+        response.headers.add("Set-Cookie", cookie)
         response.headers["Cache-Control"] = "no-store"
         response.headers["Referrer-Policy"] = "no-referrer"
         return response
+
+    def _is_framed(self, request: web.Request, opening: Opening) -> bool:
+        """Return whether the session is opened in a frame of another site.
+
+        The posting page may be the gateway's own (:meth:`get`) or the framing one.
+        """
+        framing = _framed_by(request)
+        same_site = opening.same_site or framing == SAME_SITE
+        return bool(self.responses.site.embed_origins) and framing is not None and not same_site
 
     def _forget_other(self, request: web.Request, response: web.Response) -> None:
         """Make the browser clear what the app has stored for the previous user.
@@ -209,6 +228,13 @@ class OpenPage:
         """
         response.headers["Clear-Site-Data"] = '"cache", "storage"'
         self.responses.expire_foreign(request, response)
+
+
+def _framed_by(request: web.Request) -> str | None:
+    """Return how the page that navigates a frame is related (Fetch Metadata); None for no frame."""
+    if request.headers.get("Sec-Fetch-Dest", "") not in _FRAMES:
+        return None
+    return request.headers.get("Sec-Fetch-Site", "")
 
 
 def _place_of(route: Route, after: str, destination: str | None) -> str:

@@ -86,7 +86,9 @@ class Responses:
             value.encode("latin-1", "replace") for value in request.headers.getall("Cookie", ())
         ]
         secure = self.site.scheme == "https"
-        for line in expiry_lines(foreign_cookie_names(values), base=base, secure=secure):
+        framed = bool(self.site.embed_origins)
+        names = foreign_cookie_names(values)
+        for line in expiry_lines(names, base=base, secure=secure, framed=framed):
             response.headers.add("Set-Cookie", line)
 
     def record(

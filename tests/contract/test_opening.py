@@ -21,8 +21,12 @@ JSON = ("Content-Type", "application/json")
 
 
 def attributes(response: Response, name: str) -> dict[str, str]:
-    """Return the attributes of the cookie *name*, with lower-case names."""
-    (cookie,) = [v for v in response.all("Set-Cookie") if v.startswith(f"{name}=")]
+    """Return the attributes of the cookie *name* that is set, with lower-case names."""
+    (cookie,) = [
+        value
+        for value in response.all("Set-Cookie")
+        if value.startswith(f"{name}=") and not value.startswith(f"{name}=;")
+    ]
     parts = [part.strip().partition("=") for part in cookie.split(";")[1:]]
     assert len({name.lower() for name, _, _ in parts}) == len(parts), cookie
     return {name.lower(): value for name, _, value in parts}
@@ -63,6 +67,31 @@ async def test_opening_in_a_frame_sets_a_partitioned_cookie(edge: Rig) -> None:
     cookie = attributes(response, "__Host-fumarole")
     assert {"secure", "httponly", "partitioned"} <= cookie.keys()
     assert cookie["samesite"].lower() == "none"
+    # A browser may send both kinds in one request, so the other one is removed.
+    (removed,) = [one for one in response.all("Set-Cookie") if "Max-Age=0" in one]
+    assert "samesite=lax" in removed.lower()
+
+
+@pytest.mark.parametrize("how", ["the post", "a field of the gateway's own page"])
+async def test_opening_in_a_frame_of_the_same_site_sets_the_usual_cookie(
+    edge: Rig, how: str
+) -> None:
+    session = await edge.session()
+    fields = [("Origin", session.origin), ("Sec-Fetch-Dest", "iframe")]
+    if how == "the post":
+        fields.append(("Sec-Fetch-Site", "same-site"))
+        response = await edge.post_open(session, edge.token(session), fields)
+    else:
+        page = [("Sec-Fetch-Dest", "iframe"), ("Sec-Fetch-Site", "same-site")]
+        opening = await edge.get(session, "/.fumarole/open", page)
+        assert b'data-frame="same-site"' in opening.body
+        body = json.dumps({"token": edge.token(session), "frame": "same-site"}).encode()
+        response = await edge.get(
+            session, "/.fumarole/open", [JSON, *fields], method="POST", body=body
+        )
+    cookie = attributes(response, "__Host-fumarole")
+    assert cookie["samesite"].lower() == "lax"
+    assert "partitioned" not in cookie
 
 
 async def test_without_embed_origins_a_frame_gets_no_partitioned_cookie(rig: Rig) -> None:

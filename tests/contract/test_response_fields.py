@@ -7,6 +7,7 @@ import pytest
 from tests.contract.conftest import Serve
 from tests.contract.messages import Message, read_response, request, response
 from tests.contract.rig import Rig
+from tests.contract.streams import Stream
 from tests.contract.upstream import OK, App, raw_response, websocket
 
 # Fields that the gateway drops from responses or adds to them
@@ -56,6 +57,38 @@ async def test_cookies_with_similar_names_are_forwarded(rig: Rig, serve: Serve) 
     raw = response("200 OK", *(f"Set-Cookie: {cookie}" for cookie in cookies), body=b"")
     session, own = await rig.entered(await serve(raw_response(raw)))
     assert (await rig.get(session, fields=own)).all("Set-Cookie") == cookies
+
+
+async def test_a_redirect_to_the_apps_own_port_leads_to_the_public_address(
+    edge: Rig, serve: Serve
+) -> None:
+    # nginx in a job does so, and apps that do not trust X-Forwarded-Proto.
+    async def to_itself(app: App, stream: Stream) -> None:
+        host = (await app.request(stream)).get("Host")
+        for there in (
+            f"http://{host}/a",
+            f"http://{host}:{app.port}/a",
+            f"http://localhost:{app.port}/a",
+        ):
+            stream.send(response("302 Found", f"Location: {there}", body=b""))
+            host = (await app.request(stream)).get("Host")
+
+    session, own = await edge.entered(await serve(to_itself))
+    for _ in range(3):
+        there = (await edge.get(session, fields=own)).get("Location")
+        assert there == f"https://{session.host}/a"
+
+
+async def test_a_cookie_for_the_domain_of_the_session_is_set_for_its_host(
+    rig: Rig, serve: Serve
+) -> None:
+    # code-server sets its sign-in so.
+    async def own_domain(app: App, stream: Stream) -> None:
+        host = ((await app.request(stream)).get("Host") or "").partition(":")[0]
+        stream.send(response("302 Found", f"Set-Cookie: a=1; Domain={host}; Path=/", body=b""))
+
+    session, own = await rig.entered(await serve(own_domain))
+    assert (await rig.get(session, fields=own)).all("Set-Cookie") == ["a=1; Path=/"]
 
 
 @pytest.mark.parametrize("status", ["200 OK", "302 Found", "404 Not Found", "500 Oh"])

@@ -31,7 +31,7 @@ from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import StartLine
 from gateway.core.http.oversize import OversizedHead
 from gateway.core.http.request_reader import RequestReader
-from gateway.core.http.response_heads import HttpDate, ResponseHead, ResponseReader
+from gateway.core.http.response_heads import HttpDate, ResponseFields, ResponseHead, ResponseReader
 from gateway.core.limits.values import Limits
 
 READ_BYTES = 256_000
@@ -164,6 +164,9 @@ class Transcript(Connection):
         self.answers += 1
         ends = b"Connection: close\r\n" if close else b""
         return b"HTTP/1.1 %d Refused\r\nContent-Length: 0\r\n%b\r\n" % (refusal.status, ends)
+
+    def public_fields(self, fields: ResponseFields) -> bytes:
+        return fields.end_to_end
 
     def oversized_bytes(self, refusal: Refusal, head: OversizedHead) -> bytes:
         return self.refusal_bytes(refusal, None, close=True)

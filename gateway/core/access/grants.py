@@ -48,7 +48,8 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     """What one user may do with one session. Times are unix seconds.
 
     ``issued_at`` is the token's ``iat``, by which user revocations count. ``ends_at`` is when the
-    grant ends by itself.
+    grant ends by itself. ``framed`` is set if the session was opened in a frame of another site,
+    where browsers keep partitioned cookies only.
     """
 
     sid: str
@@ -58,9 +59,19 @@ class Grant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
     mode: Literal["control", "view"]
     issued_at: float
     ends_at: float
+    framed: bool = False
 
 
-_encode = msgspec.json.Encoder().encode
+_UNFRAMED: Final = b",false]"
+
+
+def _encode(grant: Grant) -> bytes:
+    """Return *grant* as JSON; older gateways read it as long as it is not framed."""
+    payload = _encode_all(grant)
+    return payload[: -len(_UNFRAMED)] + b"]" if payload.endswith(_UNFRAMED) else payload
+
+
+_encode_all = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(Grant).decode
 
 

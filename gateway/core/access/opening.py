@@ -25,6 +25,7 @@ SINCE_LEEWAY_SECONDS: Final = 10
 USED_KEPT_SECONDS: Final = 60
 """How long after ``exp`` a token is remembered as used."""
 
+SAME_SITE: Final = "same-site"
 _MAX_NEXT: Final = 4096
 _DECODINGS: Final = 5
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff\\]")
@@ -46,11 +47,15 @@ class OpeningRefused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The posted fields; the token is not in the ``repr``."""
+    """The posted fields; the token is not in the ``repr``.
+
+    ``same_site`` is set if the page that frames the session is of the same site (``frame``).
+    """
 
     token: str = field(repr=False)
     next: str
     replace: bool
+    same_site: bool = False
 
 
 # The origin
@@ -87,7 +92,8 @@ def read_opening(content_type: str, body: bytes) -> Opening:
     token, after = fields.get("token"), fields.get("next", "/")
     if not isinstance(token, str) or not isinstance(after, str):
         raise OpeningRefused("bad_request")
-    return Opening(token, safe_next(after), _is_yes(fields.get("replace")))
+    same_site = fields.get("frame") == SAME_SITE
+    return Opening(token, safe_next(after), _is_yes(fields.get("replace")), same_site)
 
 
 def _fields(content_type: str, body: bytes) -> dict[str, Any]:
@@ -191,8 +197,8 @@ def check_head(head: Head | None, table: RouteTable) -> None:
         raise OpeningRefused("bus_lost")
 
 
-def make_grant(claims: SessionClaims, *, now: float) -> Grant:
-    """Return what *claims* allow from *now* on."""
+def make_grant(claims: SessionClaims, *, now: float, framed: bool = False) -> Grant:
+    """Return what *claims* allow from *now* on; *framed* in a frame of another site."""
     return Grant(
         sid=claims.sid,
         jti=claims.jti,
@@ -201,6 +207,7 @@ def make_grant(claims: SessionClaims, *, now: float) -> Grant:
         mode=claims.mode,
         issued_at=claims.issued_at,
         ends_at=claims.grant_ends_at(now),
+        framed=framed,
     )
 
 
@@ -209,9 +216,16 @@ def expired_cookies(name: bytes, *, secure: bool, framed: bool) -> list[str]:
 
     A partitioned cookie is distinct from the unpartitioned one of the same name.
     """
+    kinds = (False, True) if framed else (False,)
+    return [expired_cookie(name, secure=secure, framed=kind) for kind in kinds]
+
+
+def expired_cookie(name: bytes, *, secure: bool, framed: bool) -> str:
+    """Return the ``Set-Cookie`` that makes a browser forget one kind of cookie."""
     end = f"{name.decode()}=; Path=/; Max-Age=0; HttpOnly"
-    lines = [f"{end}; SameSite=Lax" + ("; Secure" if secure else "")]
-    return [*lines, f"{end}; SameSite=None; Secure; Partitioned"] if framed else lines
+    if framed:
+        return f"{end}; SameSite=None; Secure; Partitioned"
+    return f"{end}; SameSite=Lax" + ("; Secure" if secure else "")
 
 
 def make_cookie(

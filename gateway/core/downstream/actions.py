@@ -13,7 +13,7 @@ from gateway.core.access.refusals import Refusal
 from gateway.core.http.fields import Fields
 from gateway.core.http.heads import StartLine
 from gateway.core.http.oversize import OversizedHead
-from gateway.core.http.response_heads import ResponseHead
+from gateway.core.http.response_heads import ResponseFields, ResponseHead
 
 
 class Upstream(Protocol):
@@ -133,6 +133,10 @@ class Actions(ABC):
     @abstractmethod
     def response_started(self, status: int) -> None:
         """Count a response whose head was received."""
+
+    @abstractmethod
+    def public_fields(self, fields: ResponseFields) -> bytes:
+        """Return the end-to-end fields of a response as the browser must see them."""
 
     @abstractmethod
     def upstream_timed_out(self) -> str | Refusal:

@@ -120,13 +120,13 @@ def make_notice_cookie(site: Site, ends_at: int, *, now: float) -> str:
     )
 
 
-def app_cookies(head: ResponseHead) -> tuple[str, ...]:
-    """Return the values of the ``Set-Cookie`` fields of *head* that may cross the gateway.
+def app_cookies(section: bytes) -> tuple[str, ...]:
+    """Return the values of the ``Set-Cookie`` fields of *section*, which may cross the gateway.
 
     They go to the browser with the notice: an app that renews its session cookie in each document
     would otherwise sign its user out.
     """
-    values = _SET_COOKIE.findall(head.fields.end_to_end)
+    values = _SET_COOKIE.findall(section)
     return tuple(value.decode("latin-1") for value in values)
 
 

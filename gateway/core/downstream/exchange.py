@@ -380,7 +380,8 @@ class Exchange(Actions):
 
     def _read_final(self, head: ResponseHead, trailing: bytes) -> None:
         if self.notice is not None and is_document(head):
-            self.fail(self.notice.with_app_cookies(app_cookies(head)))
+            cookies = app_cookies(self.public_fields(head.fields))
+            self.fail(self.notice.with_app_cookies(cookies))
             return
         start = self.reader.start
         assert start is not None  # noqa: S101  # a request is being relayed
@@ -407,7 +408,7 @@ class Exchange(Actions):
         return b"".join(
             (
                 head.status_line,
-                fields.end_to_end,
+                self.public_fields(fields) if fields.adapts else fields.end_to_end,
                 b"" if fields.has_date else self.date.field(),
                 VARY_SERVICE_WORKER if is_root(start.target) else b"",
                 framing,

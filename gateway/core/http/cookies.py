@@ -30,6 +30,12 @@ keep about two hundred cookies of a domain."""
 _MENTION: Final = re.compile(rb"%b[^;]*" % re.escape(_MARK))
 
 _DOMAIN: Final = re.compile(rb";[ \t]*domain[ \t]*(?:[=;]|$)", re.IGNORECASE)
+_DOMAIN_ATTRIBUTE: Final = re.compile(
+    rb";[ \t]*domain[ \t]*(?:=[ \t]*([^;]*?)[ \t]*)?(?=;|$)", re.IGNORECASE
+)
+_FRAMED_ATTRIBUTE: Final = re.compile(
+    rb";[ \t]*(?:samesite|secure|partitioned)[ \t]*(?:=[^;]*)?(?=;|$)", re.IGNORECASE
+)
 
 
 def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
@@ -81,14 +87,19 @@ def truncate_cookies(value: bytes, most: int) -> bytes:
 
 
 def may_set_cookie(value: bytes) -> bool:
-    """Return whether an app's ``Set-Cookie`` may reach the browser.
+    """Return whether an app's ``Set-Cookie`` may reach the browser as it is.
 
-    It is removed in three cases:
+    That is not the case if it has one of the gateway's names, or a ``Domain``: the neighbour hosts
+    are other users' sessions. :func:`without_own_domain` makes a cookie with ``Domain`` safe.
+    """
+    return not _has_gateway_name(value) and _DOMAIN.search(value) is None
 
-    - It has one of the gateway's names, in any case: browsers compare the prefix
-      case-insensitively.
-    - It has no name, and its value would come back as one of the gateway's cookies.
-    - It has a ``Domain``: the neighbour hosts are other users' sessions.
+
+def _has_gateway_name(value: bytes) -> bool:
+    """Return whether a ``Set-Cookie`` sets one of the gateway's cookies.
+
+    Case does not matter, since browsers compare the prefix case-insensitively. A cookie without a
+    name counts if its value would come back as one of the gateway's cookies.
     """
     pair = value.partition(b";")[0]
     key, equals, content = pair.partition(b"=")
@@ -96,6 +107,43 @@ def may_set_cookie(value: bytes) -> bool:
     if not name:
         bare = (content if equals else key).strip(_WHITE).lower()
         name = bare.partition(b"=")[0].strip(_WHITE)
-    if name in _LOWER_NAMES:
-        return False
-    return _DOMAIN.search(value) is None
+    return name in _LOWER_NAMES
+
+
+def domain_cookies(values: Sequence[bytes]) -> tuple[bytes, ...]:
+    """Return the ``Set-Cookie`` *values* with a ``Domain`` that could be meant for one host alone.
+
+    A cookie of the same name without ``Domain`` takes precedence: an app that removes its former
+    cookie of a domain and sets one for its host must not lose the latter.
+    """
+    scoped = [value for value in values if _DOMAIN.search(value) is not None]
+    if not scoped:
+        return ()
+    names = {_name_of(value) for value in values if _DOMAIN.search(value) is None}
+    return tuple(
+        value for value in scoped if _name_of(value) not in names and not _has_gateway_name(value)
+    )
+
+
+def _name_of(value: bytes) -> bytes:
+    return value.partition(b";")[0].partition(b"=")[0].strip(_WHITE)
+
+
+def without_own_domain(value: bytes, host: bytes) -> bytes | None:
+    """Return a ``Set-Cookie`` without its ``Domain``; None if that is not *host* itself.
+
+    No host is below that of a session, so the cookie has the same scope without the attribute.
+    *host* is in lower case and without a port.
+    """
+    for domain in _DOMAIN_ATTRIBUTE.findall(value):
+        if domain.lower().removeprefix(b".") != host:
+            return None
+    return _DOMAIN_ATTRIBUTE.sub(b"", value)
+
+
+def framed_cookie(value: bytes) -> bytes:
+    """Return a ``Set-Cookie`` that a browser accepts in a frame of another site (CHIPS).
+
+    Without these attributes browsers drop every cookie that is set in such a frame.
+    """
+    return _FRAMED_ATTRIBUTE.sub(b"", value) + b"; SameSite=None; Secure; Partitioned"

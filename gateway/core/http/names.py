@@ -51,6 +51,7 @@ class Meaning(IntEnum):
     CACHE_CONTROL = 21
     SOCKET_ACCEPT = 22
     DATE = 24
+    LOCATION = 25
 
 
 HOP_BY_HOP: Final = frozenset(
@@ -106,6 +107,7 @@ _RESPONSE: Final[Mapping[bytes, Meaning]] = {
     b"set-cookie": Meaning.SET_COOKIE,
     b"cache-control": Meaning.CACHE_CONTROL,
     b"date": Meaning.DATE,
+    b"location": Meaning.LOCATION,
     b"clear-site-data": Meaning.DROP,
     b"alt-svc": Meaning.DROP,
     # It would extend a worker's scope to the gateway's own pages, where tokens are posted.

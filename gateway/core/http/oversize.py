@@ -39,20 +39,26 @@ class OversizedHead:
     clears_cookies: bool = False
     languages: bytes = b""
 
-    def expiry_fields(self, *, base: str, secure: bool) -> tuple[tuple[str, str], ...]:
+    def expiry_fields(
+        self, *, base: str, secure: bool, framed: bool
+    ) -> tuple[tuple[str, str], ...]:
         """Return the fields that make a browser forget the cookies, if the request asks for it."""
         names = self.cookies if self.clears_cookies else ()
-        return tuple(("Set-Cookie", line) for line in expiry_lines(names, base=base, secure=secure))
+        lines = expiry_lines(names, base=base, secure=secure, framed=framed)
+        return tuple(("Set-Cookie", line) for line in lines)
 
 
-def expiry_lines(names: Iterable[bytes], *, base: str, secure: bool) -> list[str]:
+def expiry_lines(names: Iterable[bytes], *, base: str, secure: bool, framed: bool) -> list[str]:
     """Return ``Set-Cookie`` lines that expire each of *names*, for its host and for all of *base*.
 
-    Both are for the path ``/``: a cookie for a folder is sent to that folder only.
+    All are for the path ``/``: a cookie for a folder is sent to that folder only. With *framed*,
+    cookies of frames of other sites (Partitioned) are expired, too.
     """
-    rest = "=; Path=/; Max-Age=0" + ("; Secure" if secure else "")
-    texts = [name.decode("ascii") for name in names]
-    return [text + rest + domain for text in texts for domain in ("", f"; Domain={base}")]
+    end = "=; Path=/; Max-Age=0"
+    ends = [end + ("; Secure" if secure else "") + domain for domain in ("", f"; Domain={base}")]
+    if framed:
+        ends.append(f"{end}; SameSite=None; Secure; Partitioned")
+    return [name.decode("ascii") + each for name in names for each in ends]
 
 
 def foreign_cookie_names(values: Iterable[bytes]) -> tuple[bytes, ...]:

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.http.cookies import may_set_cookie
+from gateway.core.http.cookies import domain_cookies, may_set_cookie
 from gateway.core.http.fields import Fields
 from gateway.core.http.framing import Body, ChunkedBody, CloseDelimitedBody, LengthBody, NoBody
 from gateway.core.http.heads import (
@@ -44,12 +44,19 @@ class ResponseFields(msgspec.Struct, eq=False, gc=False):
     ``end_to_end`` holds the fields that the browser gets, our additions included, in canonical
     form, without framing fields. ``length`` is -1 without ``Content-Length``. ``has_date`` is set
     if ``Date`` is among the fields.
+
+    ``location`` and ``domain_cookies`` are not in ``end_to_end``, and ``adapts`` is set if they or
+    other cookies are there: what a browser gets of these depends on the host of its request
+    (:mod:`gateway.core.http.public_fields`).
     """
 
     length: int = -1
     chunked: bool = False
     close: bool = False
     has_date: bool = False
+    adapts: bool = False
+    location: bytes | None = None
+    domain_cookies: tuple[bytes, ...] = ()
     websocket: bool = False
     end_to_end: bytes = b""
     socket_accept: bytes | None = None
@@ -154,6 +161,7 @@ class ResponseReader:
         if _CONNECTION in values_by_meaning:
             end_to_end = _without_nominated(fields, values_by_meaning, end_to_end)
         fields.has_date = _DATE in values_by_meaning
+        _take_adapted(fields, values_by_meaning, end_to_end)
         end_to_end = self._first + end_to_end + self._added
         if _CACHE_CONTROL not in values_by_meaning:
             end_to_end.append((b"Cache-Control", b"private"))
@@ -164,6 +172,7 @@ class ResponseReader:
 _PASS, _DROP = int(Meaning.PASS), int(Meaning.DROP)
 _SET_COOKIE, _CONNECTION = int(Meaning.SET_COOKIE), int(Meaning.CONNECTION)
 _CACHE_CONTROL, _DATE = int(Meaning.CACHE_CONTROL), int(Meaning.DATE)
+_LOCATION = int(Meaning.LOCATION)
 _LENGTH_FIELD, _CODING, _UPGRADE = int(Meaning.LENGTH), int(Meaning.CODING), int(Meaning.UPGRADE)
 _SOCKET_ACCEPT, _SOCKET_EXTENSIONS, _SOCKET_PROTOCOL = map(
     int, (Meaning.SOCKET_ACCEPT, Meaning.SOCKET_EXTENSIONS, Meaning.SOCKET_PROTOCOL)
@@ -182,6 +191,23 @@ def _take_framing(fields: ResponseFields, values_by_meaning: dict[int, list[byte
         if len(lengths) != 1 or _LENGTH.fullmatch(lengths[0]) is None:
             raise HeadRefused(BAD_RESPONSE)
         fields.length = int(lengths[0])
+
+
+def _take_adapted(
+    fields: ResponseFields,
+    values_by_meaning: dict[int, list[bytes]],
+    end_to_end: list[tuple[bytes, bytes]],
+) -> None:
+    locations = values_by_meaning.get(_LOCATION, ())
+    if len(locations) == 1:
+        fields.location = locations[0]
+    else:
+        # What several mean is the browser's to decide.
+        end_to_end += [(b"Location", value) for value in locations]
+    cookies = values_by_meaning.get(_SET_COOKIE)
+    if cookies is not None:
+        fields.domain_cookies = domain_cookies(cookies)
+    fields.adapts = cookies is not None or fields.location is not None
 
 
 def _take_upgrade(fields: ResponseFields, values_by_meaning: dict[int, list[bytes]]) -> None:
@@ -216,6 +242,10 @@ def _without_nominated(
         values_by_meaning.pop(_CACHE_CONTROL, None)
     if b"date" in nominated:
         values_by_meaning.pop(_DATE, None)
+    if b"location" in nominated:
+        values_by_meaning.pop(_LOCATION, None)
+    if b"set-cookie" in nominated:
+        values_by_meaning.pop(_SET_COOKIE, None)
     return [pair for pair in end_to_end if pair[0].lower() not in nominated]
 
 

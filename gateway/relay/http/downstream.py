@@ -16,6 +16,8 @@ from gateway.core.http.accept import languages_in
 from gateway.core.http.fields import Fields
 from gateway.core.http.heads import StartLine
 from gateway.core.http.oversize import OversizedHead
+from gateway.core.http.public_fields import PublicView, adapt_fields
+from gateway.core.http.response_heads import ResponseFields
 from gateway.core.limits.addresses import client_address, is_within, limit_key
 from gateway.core.limits.connection_quota import ACCEPTED, ARRIVAL_SECONDS, Verdict
 from gateway.core.limits.rates import COUNTED
@@ -265,6 +267,20 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             return refusal
         return self.context.parts.refusals.judge(refusal, self.client_address(self.reader.fields))
 
+    def public_fields(self, fields: ResponseFields) -> bytes:
+        """Return the end-to-end fields of a response as the browser must see them."""
+        decision, request = self.decision, self.reader.fields
+        if decision is None or request is None:
+            return fields.end_to_end
+        grant = decision.access_right.grant
+        view = PublicView(
+            scheme=self.context.parts.site.scheme,
+            host=request.host,
+            target=decision.target,
+            framed=grant is not None and grant.framed,
+        )
+        return adapt_fields(fields, view)
+
     def refusal_bytes(
         self, refusal: Refusal, request_head: tuple[StartLine, Fields] | None, *, close: bool
     ) -> bytes:
@@ -289,7 +305,10 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self._count(refusal)
         parts = self.context.parts
         page = parts.errors.render(refusal, head.accept, head.languages)
-        expired = head.expiry_fields(base=parts.site.base, secure=parts.site.scheme == "https")
+        site = parts.site
+        expired = head.expiry_fields(
+            base=site.base, secure=site.scheme == "https", framed=bool(site.embed_origins)
+        )
         page = page._replace(fields=page.fields + expired)
         return write_response(refusal, page, close=True, date=self.date.field())
 

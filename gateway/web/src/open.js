@@ -7,7 +7,12 @@ function open() {
   const token = parameters.get("token");
   history.replaceState(null, "", location.pathname);
   if (token) {
-    post({ token, next: parameters.get("next") ?? "/" });
+    const fields = { token, next: parameters.get("next") ?? "/" };
+    const { frame } = document.body.dataset;
+    if (frame) {
+      fields.frame = frame; // how the framing page is related, which the post itself does not say
+    }
+    post(fields);
   } else {
     explain();
   }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from types import MappingProxyType
+from typing import Final
 
 import pytest
 import pytest_asyncio
@@ -13,6 +15,8 @@ from tests.conftest import chromium
 from tests.gateway.conftest import World, world_of
 from tests.gateway.pages.users import FLAGS, Person
 from tests.gateway.process import GatewayProcess
+
+NOWHERE: Final[Mapping[str, int]] = MappingProxyType({})
 
 # This is a wait, not a measurement: the machine may be busy.
 expect.set_options(timeout=20_000)
@@ -26,13 +30,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 @asynccontextmanager
-async def launched(gateway: GatewayProcess) -> AsyncIterator[Browser]:
-    """Run a Chromium that resolves every host of *gateway* to its listener."""
+async def launched(
+    gateway: GatewayProcess, elsewhere: Mapping[str, int] = NOWHERE
+) -> AsyncIterator[Browser]:
+    """Run a Chromium that resolves every host of *gateway* to its listener.
+
+    *elsewhere* names hosts that are at other ports of this machine.
+    """
     host, port = gateway.public
+    rules = [f"MAP {name} 127.0.0.1:{there}" for name, there in elsewhere.items()]
+    rules.append(f"MAP *.localhost {host}:{port}")
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
             executable_path=chromium(),
-            args=[*FLAGS, f"--host-resolver-rules=MAP *.localhost {host}:{port}"],
+            args=[*FLAGS, f"--host-resolver-rules={', '.join(rules)}"],
         )
         yield browser
         await browser.close()

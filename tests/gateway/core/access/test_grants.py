@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.access.grants import MAX_VALUE_CHARACTERS, Grant, GrantKeys, GrantRefused
+from shared.jose.jws import decode_base64url
 
 SID = "abcdefghijklmnopqrstuvwxyz"
 KEY, OTHER = bytes(range(32)), bytes(range(100, 140))
@@ -123,3 +124,12 @@ def test_the_cache_of_verified_grants_is_bounded() -> None:
 def test_a_grant_is_immutable() -> None:
     with pytest.raises((AttributeError, dataclasses.FrozenInstanceError)):
         GRANT.sub = "eve"  # type: ignore[misc]  # that is the point
+
+
+def test_a_framed_grant_is_distinct_and_any_other_is_written_as_before() -> None:
+    keys = GrantKeys([KEY])
+    framed = msgspec.structs.replace(GRANT, framed=True)
+    assert keys.verify(keys.sign(framed), 1) == framed
+    assert keys.verify(keys.sign(GRANT), 1) == GRANT
+    payload = decode_base64url(keys.sign(GRANT).partition(".")[0])
+    assert msgspec.json.decode(payload) == [SID, "t1", "k1", "ada", "control", 1000.0, 2000.0]

@@ -152,7 +152,7 @@ def test_a_form_of_17_fields_is_a_bad_request_and_one_of_16_is_not() -> None:
 
 def test_the_token_is_not_in_the_repr() -> None:
     opening = read_opening("application/json", b'{"token":"secret"}')
-    assert repr(opening) == "Opening(next='/', replace=False)"
+    assert repr(opening) == "Opening(next='/', replace=False, same_site=False)"
 
 
 def test_a_refusal_may_have_retry_after() -> None:

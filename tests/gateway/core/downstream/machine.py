@@ -12,7 +12,7 @@ from gateway.core.http.fields import FieldReader, Fields
 from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import StartLine
 from gateway.core.http.request_reader import RequestReader
-from gateway.core.http.response_heads import HttpDate, ResponseHead, ResponseReader
+from gateway.core.http.response_heads import HttpDate, ResponseFields, ResponseHead, ResponseReader
 from gateway.core.limits.values import Limits
 
 
@@ -142,6 +142,9 @@ class Machine(Connection):
 
     def oversized_bytes(self, refusal: Refusal, head: Any) -> bytes:
         return self.refusal_bytes(refusal, None, close=True)
+
+    def public_fields(self, fields: ResponseFields) -> bytes:
+        return fields.end_to_end
 
     def upstream_timed_out(self) -> str:
         self.log.append("app timed out")

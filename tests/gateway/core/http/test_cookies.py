@@ -4,7 +4,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.http.cookies import cut_cookie, may_set_cookie, truncate_cookies
+from gateway.core.http.cookies import (
+    cut_cookie,
+    domain_cookies,
+    framed_cookie,
+    may_set_cookie,
+    truncate_cookies,
+    without_own_domain,
+)
 
 OURS = b"__Host-fumarole"
 
@@ -101,3 +108,52 @@ def test_apps_cannot_set_gateway_cookies_or_cookies_of_siblings(value: bytes) ->
 )  # fmt: skip
 def test_the_last_cookies_are_dropped_beyond_the_limit(most: int, left: bytes) -> None:
     assert truncate_cookies(b"a=1; b=2; c=3", most) == left
+
+
+@pytest.mark.parametrize(
+    ("value", "kept"),
+    [
+        (b"a=1; Domain=s.apps.x; Path=/", b"a=1; Path=/"),
+        (b"a=1; Path=/;domain = .S.Apps.X ;HttpOnly", b"a=1; Path=/;HttpOnly"),
+        (b"a=Domain=x; Domain=s.apps.x", b"a=Domain=x"),
+        (b"a=1; Domain=", None),
+        (b"a=1; Domain", None),
+        (b"a=1; Domain=apps.x", None),
+        (b"a=1; Domain=x.s.apps.x", None),
+        (b"a=1; Domain=s.apps.x; Domain=apps.x", None),
+        (b"a=1; Domain=..s.apps.x", None),
+    ],
+)
+def test_a_cookie_for_the_domain_of_its_own_host_loses_the_attribute(
+    value: bytes, kept: bytes | None
+) -> None:
+    assert without_own_domain(value, b"s.apps.x") == kept
+    assert kept is None or may_set_cookie(kept)
+
+
+def test_a_cookie_of_the_host_takes_precedence_over_one_of_a_domain() -> None:
+    removal = b"a=; Domain=s.apps.x; Max-Age=0"
+    assert domain_cookies([b"a=1", removal, b"b=2; Domain=x"]) == (b"b=2; Domain=x",)
+    assert domain_cookies([removal, b"a=2; Domain=x"]) == (removal, b"a=2; Domain=x")
+    assert domain_cookies([b"a=1"]) == ()
+
+
+@pytest.mark.parametrize("name", [b"fumarole", b"__Host-Fumarole", b"", b"=__Host-fumarole"])
+def test_a_cookie_with_a_domain_cannot_have_a_gateway_name(name: bytes) -> None:
+    assert domain_cookies([b"%b=fumarole=1; Domain=s.apps.x" % name]) == ()
+
+
+@pytest.mark.parametrize(
+    ("value", "framed"),
+    [
+        (b"a=1", b"a=1; SameSite=None; Secure; Partitioned"),
+        (
+            b"a=secure; Path=/x;SameSite = Lax; HttpOnly; secure",
+            b"a=secure; Path=/x; HttpOnly; SameSite=None; Secure; Partitioned",
+        ),
+        (b"a=1; SameSite=None; Secure; Partitioned", b"a=1; SameSite=None; Secure; Partitioned"),
+        (b"a=1; Secured=2", b"a=1; Secured=2; SameSite=None; Secure; Partitioned"),
+    ],
+)
+def test_a_cookie_in_a_frame_of_another_site_is_partitioned(value: bytes, framed: bytes) -> None:
+    assert framed_cookie(value) == framed

@@ -287,6 +287,7 @@ def test_the_test_values_cover_every_meaning() -> None:
         Meaning.CACHE_CONTROL,
         Meaning.SOCKET_ACCEPT,
         Meaning.DATE,
+        Meaning.LOCATION,
     }
     assert found == set(Meaning) - only_of_answers
 

@@ -21,13 +21,13 @@ def test_a_click_expires_the_large_cookies_but_not_the_gateways() -> None:
     seen = read_oversized(head(cookies, other=CLICK))
     assert seen.accept == b"text/html"
     assert seen.cookies == (b"a", b"b")
-    assert seen.expiry_fields(base="apps.x", secure=False) == (
+    assert seen.expiry_fields(base="apps.x", secure=False, framed=False) == (
         ("Set-Cookie", "a=; Path=/; Max-Age=0"),
         ("Set-Cookie", "a=; Path=/; Max-Age=0; Domain=apps.x"),
         ("Set-Cookie", "b=; Path=/; Max-Age=0"),
         ("Set-Cookie", "b=; Path=/; Max-Age=0; Domain=apps.x"),
     )
-    secure = expiry_lines([b"a"], base="x", secure=True)
+    secure = expiry_lines([b"a"], base="x", secure=True, framed=False)
     assert all("; Secure" in line for line in secure)
 
 
@@ -44,7 +44,15 @@ def test_a_click_expires_the_large_cookies_but_not_the_gateways() -> None:
 def test_no_cookie_is_expired_without_a_click(path: bytes, other: bytes) -> None:
     seen = read_oversized(head(b"a=" + BIG, path=path, other=other))
     assert seen.cookies == (b"a",)
-    assert seen.expiry_fields(base="apps.x", secure=False) == ()
+    assert seen.expiry_fields(base="apps.x", secure=False, framed=True) == ()
+
+
+def test_cookies_of_frames_of_other_sites_are_expired_too() -> None:
+    assert expiry_lines([b"a"], base="x", secure=True, framed=True) == [
+        "a=; Path=/; Max-Age=0; Secure",
+        "a=; Path=/; Max-Age=0; Secure; Domain=x",
+        "a=; Path=/; Max-Age=0; SameSite=None; Secure; Partitioned",
+    ]
 
 
 def test_cookie_names_that_could_inject_a_field_are_skipped() -> None:

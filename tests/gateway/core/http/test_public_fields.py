@@ -1,0 +1,124 @@
+"""Tests what a browser gets of an app's redirects and cookies."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.core.http.public_fields import PublicView, adapt_fields, public_location
+from gateway.core.http.response_heads import ResponseReader
+from shared.routes.route import Target
+
+HOST = "s.apps.x:8443"
+OWN = b"https://s.apps.x:8443"
+
+
+def view(*, host: str = "10.0.0.5", base: str = "/", framed: bool = False) -> PublicView:
+    target = Target(scheme="http", host=host, port=8888, base_path=base, id="pod")
+    return PublicView(scheme="https", host=HOST, target=target, framed=framed)
+
+
+def adapted(lines: bytes, seen: PublicView) -> list[bytes]:
+    fields = ResponseReader("frame-ancestors 'self'").read(lines + b"\r\n")
+    assert fields.adapts
+    return adapt_fields(fields, seen).split(b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("location", "seen"),
+    [
+        (b"http://10.0.0.5:8888/a?b#c", OWN + b"/a?b#c"),
+        (b"http://localhost:8888/a", OWN + b"/a"),
+        (b"https://127.0.0.1:8888", OWN + b"/"),
+        (b"HTTP://[::1]:8888?a=1", OWN + b"/?a=1"),
+        (b"http://s.apps.x:8443/a", OWN + b"/a"),
+        (b"http://S.Apps.x/a", OWN + b"/a"),
+        # nginx in a job: the name of the request, and the port on which it listens.
+        (b"http://s.apps.x:8888/docs/", OWN + b"/docs/"),
+        (b"http://10.0.0.5:8888//evil.example/", OWN + b"//evil.example/"),
+        (b"https://s.apps.x:8443/a", b"https://s.apps.x:8443/a"),
+    ],
+)
+def test_a_redirect_to_the_apps_own_address_leads_to_its_public_one(
+    location: bytes, seen: bytes
+) -> None:
+    assert public_location(location, view()) == seen
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        b"/a",
+        b"a",
+        b"//localhost:8888/a",
+        b"?next=http://localhost:8888/",
+        b"http://10.0.0.5/a",
+        b"http://10.0.0.5:9999/a",
+        b"http://localhost/a",
+        b"http://example.org:8888/a",
+        b"https://login.example.org/?next=http://localhost:8888/",
+        b"http://me@localhost:8888/",
+        b"http://localhost:8888x/",
+        b"http://other.s.apps.x:8888/",
+        b"ftp://localhost:8888/",
+        b"http://[::1/",
+        b"http://localhost:123456/",
+        b"",
+    ],
+)
+def test_any_other_redirect_stays(location: bytes) -> None:
+    assert public_location(location, view()) == location
+
+
+def test_an_ipv6_target_is_recognised_in_brackets() -> None:
+    assert public_location(b"http://[fd00::5]:8888/a", view(host="fd00::5")) == OWN + b"/a"
+
+
+@pytest.mark.parametrize(
+    ("path", "seen"),
+    [(b"/base/a", b"/a"), (b"/base", b"/"), (b"/base?a", b"/?a"), (b"/based", b"/based")],
+)
+def test_a_redirect_to_the_target_loses_the_base_path_that_the_gateway_prepends(
+    path: bytes, seen: bytes
+) -> None:
+    assert public_location(b"http://10.0.0.5:8888" + path, view(base="/base/")) == OWN + seen
+
+
+def test_redirect_and_cookies_are_adapted_to_the_host_of_the_request() -> None:
+    lines = adapted(
+        b"location: http://localhost:8888/a\r\n"
+        b"Set-Cookie: a=1; Domain=S.apps.x\r\nSet-Cookie: b=1; Domain=apps.x\r\n"
+        b"Set-Cookie: c=1; SameSite=Strict\r\n",
+        view(),
+    )
+    assert b"Location: %b/a" % OWN in lines
+    cookies = [line for line in lines if line.startswith(b"Set-Cookie")]
+    assert cookies == [b"Set-Cookie: c=1; SameSite=Strict", b"Set-Cookie: a=1"]
+
+
+def test_every_cookie_in_a_frame_of_another_site_is_partitioned() -> None:
+    lines = adapted(
+        b"Set-Cookie: a=1; Domain=s.apps.x\r\nset-cookie: c=1; SameSite=Strict\r\n",
+        view(framed=True),
+    )
+    end = b"=1; SameSite=None; Secure; Partitioned"
+    assert [line for line in lines if b"ookie" in line] == [
+        b"set-cookie: c" + end,
+        b"Set-Cookie: a" + end,
+    ]
+
+
+def test_several_locations_stay_as_they_are() -> None:
+    fields = ResponseReader("x").read(b"Location: http://a/\r\nLocation: http://b/\r\n\r\n")
+    assert not fields.adapts
+    assert fields.end_to_end.startswith(b"Location: http://a/\r\nLocation: http://b/\r\n")
+
+
+def test_connection_can_nominate_location_and_cookies() -> None:
+    fields = ResponseReader("x").read(
+        b"Location: http://a/\r\nSet-Cookie: a=1\r\nSet-Cookie: b=1; Domain=x\r\n"
+        b"Connection: location, set-cookie\r\n\r\n"
+    )
+    assert not fields.adapts
+    assert fields.location is None
+    assert fields.domain_cookies == ()
+    assert b"ookie" not in fields.end_to_end

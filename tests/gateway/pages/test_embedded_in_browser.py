@@ -1,0 +1,103 @@
+"""Tests sessions in a frame of the orchestrator's portal, in a real Chromium."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from html import escape
+from urllib.parse import quote, unquote, urlsplit
+
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, FrameLocator, expect
+
+from tests.gateway.conftest import World, running_gateway
+from tests.gateway.pages.conftest import launched
+from tests.gateway.pages.users import Person
+from tests.gateway.process import GatewayProcess
+from tests.gateway.upstreams import listening_on
+
+pytestmark = pytest.mark.needs("chromium")
+
+OTHER_SITE = "http://portal.localhost:18080"
+SAME_SITE = "http://portal.apps.localhost:18080"
+
+
+@pytest.fixture(scope="module")
+def shared_gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator[GatewayProcess]:
+    """Run a gateway whose sessions two portals may frame."""
+    portals = f"{OTHER_SITE},{SAME_SITE}"
+    folder = tmp_path_factory.mktemp("embedding")
+    with running_gateway(folder, FUMAROLE_GATEWAY_EMBED_ORIGINS=portals) as gateway:
+        yield gateway
+
+
+async def with_cookies(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer with the app's cookies that the request carried, and set one as apps do."""
+    while True:
+        try:
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        sent = [line for line in head.split("\r\n") if line.lower().startswith("cookie:")]
+        body = escape("; ".join(sent) or "no cookie").encode()
+        writer.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nSet-Cookie: _xsrf=kept; Path=/\r\n"
+            b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+        )
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def app(world: World) -> AsyncIterator[str]:
+    """Run an app that shows its cookies; provide the sid of its session."""
+    async with listening_on(with_cookies) as port:
+        yield await world.publish(port=port)
+
+
+async def portal(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer with a page that frames the link in the request's query."""
+    head = (await reader.readuntil(b"\r\n\r\n")).decode()
+    link = unquote(head.split()[1].partition("?")[2])
+    body = f"<!doctype html><iframe src='{escape(link)}'></iframe>".encode()
+    writer.write(
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
+        b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+    )
+    writer.close()
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser(shared_gateway: GatewayProcess) -> AsyncIterator[Browser]:
+    """Provide a browser that knows the gateway and both portals."""
+    async with listening_on(portal) as port:
+        there = {urlsplit(one).hostname or "": port for one in (OTHER_SITE, SAME_SITE)}
+        async with launched(shared_gateway, there) as browser:
+            yield browser
+
+
+async def embed(person: Person, sid: str, site: str) -> FrameLocator:
+    """Open *sid* in a frame of the portal at *site*."""
+    token = person.world.gateway.signer.token(sid)
+    link = person.url(sid, f"/.fumarole/open#token={token}")
+    await person.page.goto(f"{site}/?{quote(link)}")
+    return person.page.frame_locator("iframe")
+
+
+@pytest.mark.parametrize("site", [OTHER_SITE, SAME_SITE])
+async def test_an_app_in_a_frame_gets_its_cookies_back(person: Person, app: str, site: str) -> None:
+    inside = await embed(person, app, site)
+    await expect(inside.get_by_text("no cookie")).to_be_visible()
+    await inside.locator("body").evaluate("location.reload()")
+    await expect(inside.get_by_text("_xsrf=kept")).to_be_visible()
+
+
+@pytest.mark.parametrize("site", [OTHER_SITE, SAME_SITE])
+async def test_a_session_is_used_in_a_frame_and_in_a_tab(
+    person: Person, app: str, site: str
+) -> None:
+    for _ in range(2):
+        await expect((await embed(person, app, site)).get_by_text("cookie")).to_be_visible()
+        await person.follow_link(app)
+        await expect(person.page.get_by_text("cookie")).to_be_visible()
+        await person.page.reload()
+        await expect(person.page.get_by_text("_xsrf=kept")).to_be_visible()
