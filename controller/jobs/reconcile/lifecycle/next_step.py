@@ -9,6 +9,7 @@ late.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Final, assert_never
 
@@ -352,7 +353,7 @@ def _by_phase(seen: ObservedState, job: ObservedJob) -> Step:
         case Progress.RUNNING:
             return _timed_policies(seen, job) or _companions_first(seen, _running(seen, job))
         case Progress.ENDING:
-            return Wait()
+            return _ending(seen, job)
         case Progress.SUCCEEDED:
             completes = seen.record.ordered == "CompleteJob"
             return outcome_of_command(seen.record) if completes else _SUCCEEDED
@@ -365,6 +366,22 @@ def _by_phase(seen: ObservedState, job: ObservedJob) -> Step:
             return _aborted_or_terminated(seen, job)
         case _:
             assert_never(progress)
+
+
+_ENDED: Final = MappingProxyType(
+    {"Aborting": "Aborted", "Completing": "Completed", "Terminating": "Terminated"}
+)
+
+
+def _ending(seen: ObservedState, job: ObservedJob) -> Step:
+    """Return the step while Volcano ends the pods: it waits until all of them are gone.
+
+    A dead node never confirms that. Once its pods count as lost, nothing is left to end.
+    """
+    is_lost = any(pod.lost for pod in seen.own(seen.pods))
+    if job.phase not in _ENDED or not is_lost or seen.still_runs() or seen.pods_stale:
+        return Wait()
+    return _by_phase(seen, replace(job, phase=_ENDED[job.phase]))
 
 
 def _timed_policies(seen: ObservedState, job: ObservedJob) -> Step | None:

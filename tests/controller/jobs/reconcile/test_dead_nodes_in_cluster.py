@@ -95,3 +95,18 @@ async def test_a_job_on_a_dead_node_ends_and_is_charged_until_its_grace_period_e
     await eventually(lambda: gone(world), what="the pod is remembered")
     _, (after,) = await world.history("dead")
     assert after.ended_at == run.ended_at
+
+
+async def test_a_job_on_a_dead_node_is_suspended_and_can_be_ended(world: World) -> None:
+    await world.submit("dead", stop_grace_seconds=GRACE_SECONDS)
+    await world.until("dead", "RUNNING")
+    await world.cluster.kill_program("kubelet")
+    await world.parts.commands.suspend("dead")
+    await world.until("dead", "SUSPENDED")
+    # Volcano waits until the pod is gone.
+    assert (await world.volcano_job("dead"))["status"]["state"]["phase"] == "Aborting"
+    (pod,) = await world.pods("dead")
+    _, (run,) = await world.history("dead")
+    assert run.ended_at == observed.read_time(pod["metadata"]["deletionTimestamp"])
+    over = await world.end("dead")
+    assert (over.state, over.reason) == ("SUCCESS", "asked")

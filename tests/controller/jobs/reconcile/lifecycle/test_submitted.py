@@ -10,6 +10,7 @@ from controller.jobs.history.explanations import explain_waiting
 from controller.jobs.history.job_record import JobEvent, State
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
+    SUSPENDED,
     AbortVolcanoJob,
     ApplyCompanions,
     ConfirmGone,
@@ -294,6 +295,27 @@ def test_no_step_is_due_while_a_volcano_job_is_terminating(phase: str) -> None:
     assert decide(make_observed_state(RUNS, make_observed(phase), make_pod())) == Wait()
 
 
+@pytest.mark.parametrize(
+    ("phase", "outcome", "reason"),
+    [
+        ("Aborting", State.FAILURE, "stopped"),
+        ("Completing", State.SUCCESS, "completed"),
+        ("Terminating", State.FAILURE, "stopped"),
+    ],
+)
+def test_a_terminating_volcano_job_has_ended_once_only_lost_pods_are_left(
+    phase: str, outcome: State, reason: str
+) -> None:
+    lost, done = make_pod(deleting=True, lost=True), make_pod(1, phase="Succeeded", running=False)
+    observed = make_observed(phase)
+    step = confirmed(decide(make_observed_state(RUNS, observed, lost, done)))
+    assert isinstance(step, SetOutcome)
+    assert (step.outcome, step.reason) == (outcome, reason)
+    assert decide(make_observed_state(RUNS, observed, lost, make_pod(1))) == Wait()
+    assert decide(make_observed_state(RUNS, observed, done)) == Wait()
+    assert decide(make_observed_state(RUNS, observed, lost, pods_stale=True)) == Wait()
+
+
 @pytest.mark.parametrize("stopping", [True, False])
 def test_an_ordered_abort_is_the_end_unless_suspended_meanwhile(stopping: bool) -> None:
     ordered = job(ordered="TerminateJob", ordered_why="so", stopping=stopping)
@@ -328,6 +350,8 @@ def test_a_job_is_suspended_once_its_pods_ended_and_resumes_as_another_attempt()
     aborted = make_observed("Aborted")
     assert decide(make_observed_state(STOPPING, make_observed("Aborting"), make_pod())) == Wait()
     assert decide(make_observed_state(STOPPING, aborted, make_pod())) == Wait()
+    lost = make_pod(deleting=True, lost=True)
+    assert decide(make_observed_state(STOPPING, make_observed("Aborting"), lost)) == SUSPENDED
     told = decide(make_observed_state(STOPPING, aborted))
     assert told == UpdateStatus(JobEvent.SUSPENDED, "asked", "suspended as asked")
     suspended = replace(STOPPING, state="SUSPENDED", reason="asked", message="suspended as asked",
