@@ -38,6 +38,7 @@ from controller.store.outbox.update_rows import Series, read_counter, skip_numbe
 from controller.store.postgresql import for_programs
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import end_session
+from controller.store.sqlite import is_damaged
 from shared.errors import FumaroleError
 
 _PAUSED: Final = (
@@ -45,9 +46,6 @@ _PAUSED: Final = (
 )
 _AT_ONCE: Final = 500
 _SIDE: Final = ".partial"
-_PRIMARY_CODE: Final = 0xFF
-_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
-"""SQLite's result codes (https://sqlite.org/rescode.html)."""
 _OURS: Final = (*sorted(tables.metadata.tables), *VERSION_TABLES)
 _PSQL: Final = ("--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1")
 # A table of the same name in another schema belongs to others, even if ours does not exist.
@@ -213,7 +211,7 @@ def _replace_sqlite(file: Path, target: Path) -> None:
     try:
         _copy_sqlite(file, target)
     except sqlite3.DatabaseError as error:
-        if error.sqlite_errorcode & _PRIMARY_CODE not in _DAMAGED:
+        if not is_damaged(error):
             raise
         # The backup is sound. SQLite does not write into a database that it cannot read.
         raise BackupFailed(

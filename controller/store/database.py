@@ -306,12 +306,14 @@ async def notify_of_updates(transaction: Transaction) -> None:
 def _translated() -> Iterator[None]:
     try:
         yield
-    except (DBAPIError, sa.exc.TimeoutError, OSError, sqlite3.OperationalError) as error:
-        # SQLAlchemy does not wrap what its listeners raise, and SQLite's transactions begin in one.
-        if isinstance(error, DBAPIError) and not _is_worth_another_try(error):
-            raise
+    # SQLAlchemy does not wrap what its listeners raise, and SQLite's transactions begin in one.
+    except (DBAPIError, sa.exc.TimeoutError, OSError, sqlite3.DatabaseError) as error:
         # Only the cause: the statement's parameters hold secrets.
         cause = error.orig if isinstance(error, DBAPIError) else error
+        if sqlite_driver.is_damaged(cause):
+            raise StoreUnavailable(f"the database's file is damaged: {cause}") from None
+        if isinstance(error, (DBAPIError, sqlite3.Error)) and not _is_worth_another_try(error):
+            raise
         if _is_full(cause):
             raise StoreFull(f"the database is out of resources: {cause}") from None
         raise StoreUnavailable(f"the database does not respond: {cause}") from None
@@ -322,7 +324,9 @@ def _is_full(cause: object) -> bool:
     return full or postgresql.is_full(cause)
 
 
-def _is_worth_another_try(error: DBAPIError) -> bool:
+def _is_worth_another_try(error: DBAPIError | sqlite3.Error) -> bool:
+    if isinstance(error, sqlite3.Error):
+        return isinstance(error, sqlite3.OperationalError)
     if isinstance(error, OperationalError) or error.connection_invalidated:
         return True
     # asyncpg's errors are not mapped to DBAPI classes.

@@ -27,6 +27,7 @@ BUSY_SECONDS: Final = 10.0
 DRIVER: Final = "sqlite+inloop"
 _PATIENCE: Final = f"PRAGMA busy_timeout={int(BUSY_SECONDS * 1000)}"
 _BEGIN_AS_WRITER: Final = "BEGIN IMMEDIATE"
+_DAMAGED: Final = frozenset({sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB})
 _PRIMARY_CODE: Final = 0xFF
 """Masks SQLite's extended result codes (https://sqlite.org/rescode.html)."""
 
@@ -117,6 +118,15 @@ def begin_explicitly(engine: AsyncEngine) -> None:
 def _begin(connection: sa.Connection) -> None:
     raw: Any = connection.connection.dbapi_connection
     raw.begin(writes=connection.get_execution_options().get("fumarole_writes", False))
+
+
+def is_damaged(error: object) -> bool:
+    """Return whether *error* says that the file is no database, or is damaged."""
+    return (
+        isinstance(error, sqlite3.DatabaseError)
+        # Errors of the module itself have no code.
+        and getattr(error, "sqlite_errorcode", 0) & _PRIMARY_CODE in _DAMAGED
+    )
 
 
 class InLoopDialect(SQLiteDialect_pysqlite):

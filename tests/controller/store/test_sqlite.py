@@ -111,6 +111,14 @@ async def test_a_commit_runs_in_another_thread(
     assert len(waited) == 1
 
 
+async def test_a_file_that_is_no_database_is_an_unavailable_store(path: Path) -> None:
+    path.write_text("not a database, and longer than a header of a hundred bytes\n" * 20)
+    store = Store(f"sqlite:///{path}")
+    with pytest.raises(StoreUnavailable, match="is damaged: file is not a database"):
+        await store.open()
+    await store.close()
+
+
 async def test_a_commit_does_not_use_the_default_executor(file: Store) -> None:
     blocked = threading.Event()
     loop = asyncio.get_running_loop()
