@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import ssl
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Final, assert_never
 
 from redis.asyncio import (
@@ -149,10 +150,23 @@ class _Trust:
 
     def get(self) -> ssl.SSLContext:
         """Return a context for the next connection, with files read now."""
-        context = make_client_tls(self._authorities)
+        with _naming(self._authorities):
+            context = make_client_tls(self._authorities)
         if self._certificate is not None:
-            context.load_cert_chain(self._certificate, self._key)
+            with _naming(self._certificate, self._key):
+                context.load_cert_chain(self._certificate, self._key)
         return context
+
+
+@contextmanager
+def _naming(*files: str | None) -> Iterator[None]:
+    """Name *files* in what is raised: errors of the TLS library name none."""
+    try:
+        yield
+    except OSError as error:
+        why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+        names = " or ".join(file for file in files if file)
+        raise NotServed(f"{names or 'authorities'} cannot be used: {why}") from error
 
 
 class _Trusting:

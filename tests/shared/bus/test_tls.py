@@ -86,6 +86,18 @@ async def test_an_untrusted_server_receives_nothing_and_the_reason_is_reported(
     assert "its certificate is not trusted: Hostname mismatch" in said
 
 
+async def test_a_file_that_cannot_be_used_is_named(server: TlsRedis, tmp_path: Path) -> None:
+    absent, empty = tmp_path / "absent.pem", tmp_path / "empty.pem"
+    empty.touch()
+    url = server.url("gateway")
+    authorities = str(server.authority.file)
+    said = await refusal(url.replace(authorities, str(absent)))
+    assert said == f"Redis did not answer: {absent} cannot be used: No such file or directory"
+    assert f"{empty} cannot be used: " in await refusal(url.replace(authorities, str(empty)))
+    said = await refusal(server.url("gateway", pair=(absent, empty)))
+    assert f"{absent} or {empty} cannot be used: " in said
+
+
 async def test_a_wrong_password_is_reported_without_being_printed(server: TlsRedis) -> None:
     said = await refusal(server.url("gateway", password="canary-8f2c"))
     assert said == "Redis did not answer: it does not take this user with this password"
