@@ -30,6 +30,7 @@ from shared.settings import (
     existing_file,
     is_loopback_name,
     is_unspecified,
+    issuer_identifier,
     key_file,
     listen_address,
     seconds,
@@ -247,7 +248,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         prometheus=_prometheus(environment),
         webhooks=_webhooks(environment, leads="reconciler" in roles),
         log=read_log_settings(environment),
-        token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, ""),
+        token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", issuer_identifier, ""),
         token_jwks=read_key_source(
             environment, "FUMAROLE_CONTROLLER_TOKEN_JWKS", needed=roles != {"hub"}
         ),

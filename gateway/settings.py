@@ -27,6 +27,7 @@ from shared.settings import (
     Environment,
     count,
     existing_file,
+    issuer_identifier,
     key_file,
     listen_address,
     networks,
@@ -34,7 +35,6 @@ from shared.settings import (
     origin,
     origins,
     seconds,
-    text,
     web_url,
     yes_or_no,
 )
@@ -90,7 +90,7 @@ def read_settings(values: Mapping[str, str] | None = None) -> Settings:
 
 def settings_from(env: Environment) -> Settings:
     """Return the settings in *env*; usable only if ``env.check()`` raises nothing."""
-    issuer = env.required("FUMAROLE_GATEWAY_TOKEN_ISSUER", text, "")
+    issuer = env.required("FUMAROLE_GATEWAY_TOKEN_ISSUER", issuer_identifier, "")
     link_keys = env.required("FUMAROLE_LINK_KEY_FILE", key_file, _STAND_IN_KEYS)
     grant_keys = env.required("FUMAROLE_GATEWAY_GRANT_KEY_FILE", key_file, _STAND_IN_KEYS)
     certificate = env.optional("FUMAROLE_GATEWAY_TLS_CERT_FILE", existing_file)

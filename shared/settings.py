@@ -25,6 +25,7 @@ _SETTING = "setting"
 
 EXIT_BAD_SETTINGS = 2
 MIN_KEY_BYTES = 32
+_LISTEN_HOST = re.compile(r"[-A-Za-z0-9_.:%]+", re.ASCII)
 _HOST = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?", re.ASCII)
 # Variables that Kubernetes sets in every container for a Service named like a program of ours.
 _SERVICE_LINK = re.compile(
@@ -174,6 +175,14 @@ def text(raw: str) -> str:
     return raw
 
 
+def issuer_identifier(raw: str) -> str:
+    """Return the ``iss`` of tokens: any visible text, usually a URL."""
+    if not raw.isprintable():
+        raise ValueError("has control characters")
+    urlsplit(raw)  # raises ValueError for a URL that is none
+    return raw
+
+
 def seconds(raw: str) -> float:
     """Return a duration, 0 or more."""
     value = decimal_number(raw)
@@ -223,9 +232,10 @@ def on_or_off(raw: str) -> bool:
 def listen_address(raw: str) -> tuple[str, int]:
     """Return host and port of ``host:port`` or ``[v6]:port``; port 0 takes a free one."""
     host, _, port = raw.rpartition(":")
-    host = host.removeprefix("[").removesuffix("]")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
     number = whole_number(port, most=65535)
-    if not host or number is None:
+    if not _LISTEN_HOST.fullmatch(host) or number is None:
         raise ValueError("not host:port")
     return host, number
 

@@ -11,6 +11,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from controller.jobs.spec.endpoints import names_in_host
+from controller.jobs.spec.field_types import QUALIFIED_NAME
 from controller.site.images import AllowedImages, parse_images
 from controller.site.kinds import Kinds, built_in_kinds, read_kinds
 from controller.site.licences import LicenceServer, parse_licence_servers
@@ -22,10 +23,10 @@ from shared.networks import NOT_THE_WORLD, Network
 from shared.settings import (
     Environment,
     count,
+    issuer_identifier,
     networks,
     seconds,
     setting,
-    text,
     yes_or_no,
 )
 
@@ -58,6 +59,12 @@ def _ports(raw: str) -> tuple[int, ...]:
     if raw.lower() == "none":
         return ()
     return tuple(count(1, 65535)(part.strip()) for part in raw.split(",") if part.strip())
+
+
+def _resource_name(raw: str) -> str:
+    if not re.fullmatch(QUALIFIED_NAME, raw, re.ASCII):
+        raise ValueError("not the name of a resource, such as nvidia.com/gpu")
+    return raw
 
 
 def _absolute_path(raw: str) -> str:
@@ -103,7 +110,9 @@ class JobDefaults:
     memory: Quantity = setting(
         "FUMAROLE_CONTROLLER_DEFAULT_MEMORY", parse_memory, parse_memory("1Gi")
     )
-    gpu_resource: str = setting("FUMAROLE_CONTROLLER_GPU_RESOURCE", text, "nvidia.com/gpu")
+    gpu_resource: str = setting(
+        "FUMAROLE_CONTROLLER_GPU_RESOURCE", _resource_name, "nvidia.com/gpu"
+    )
     working_directory: str = setting(
         "FUMAROLE_CONTROLLER_WORKING_DIRECTORY", _absolute_path, "/work"
     )
@@ -182,7 +191,7 @@ def read_job_defaults(environment: Environment, *, session_url: str) -> JobDefau
 def _reserved_links(environment: Environment) -> frozenset[str]:
     """Return the operator's list, and the orchestrator's own names."""
     listed = environment.optional("FUMAROLE_CONTROLLER_RESERVED_LINKS", name_list) or ()
-    issuer = environment.value("FUMAROLE_CONTROLLER_TOKEN_ISSUER", text, "")
+    issuer = environment.value("FUMAROLE_CONTROLLER_TOKEN_ISSUER", issuer_identifier, "")
     return frozenset(map(str.lower, listed)) | names_in_host(urlsplit(issuer).hostname or "")
 
 

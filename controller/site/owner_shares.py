@@ -14,6 +14,7 @@ from typing import Annotated, Final, Literal
 
 from pydantic import Field
 
+from controller.jobs.spec.field_types import QUALIFIED_NAME
 from controller.jobs.spec.parameters import Strict
 from controller.site.yaml_file import read_declared
 from shared.settings import Environment, on_or_off
@@ -21,14 +22,11 @@ from shared.settings import Environment, on_or_off
 LONGEST_PREFIX: Final = 20
 _PREFIX: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN: Final = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
-_QUALIFIED: Final = (
-    r"^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
-)
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$"
 _QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)?$"
 
 Amount = Annotated[str, Field(pattern=_QUANTITY)] | Annotated[int, Field(ge=0)]
-ResourceName = Annotated[str, Field(pattern=_QUALIFIED)]
+ResourceName = Annotated[str, Field(pattern=QUALIFIED_NAME)]
 QueueName = Annotated[str, Field(pattern=_SUBDOMAIN)]
 PodSecurity = Literal["privileged", "baseline", "restricted"]
 AccessMode = Literal["ReadWriteOnce", "ReadOnlyMany", "ReadWriteMany", "ReadWriteOncePod"]

@@ -13,22 +13,19 @@ from typing import Annotated, Any, Final, Literal, Protocol, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from controller.jobs.spec.field_types import Cpu, Memory, Name, SiteName
+from controller.jobs.spec.field_types import QUALIFIED_NAME, Cpu, Memory, Name, SiteName
 from controller.jobs.spec.model import EffectiveTask, Job, NetworkLimits, Resources
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import Found
 from controller.site.yaml_file import read_declared
 from controller.volcano.quantities import Quantity
 
-_QUALIFIED: Final = (
-    r"^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
-)
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$"
 _WHOLE: Final = 1000
 _PRICE: Final = r"^[0-9]{1,12}(\.[0-9]{1,12})?$"
 
 Feature = Literal["web", "vnc", "terminal", "logs", "peers", "extend", "utilization", "batch"]
-QualifiedName = Annotated[str, Field(pattern=_QUALIFIED)]
+QualifiedName = Annotated[str, Field(pattern=QUALIFIED_NAME)]
 
 
 def _decimal(raw: str) -> str:

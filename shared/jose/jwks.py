@@ -119,9 +119,12 @@ def key_source(raw: str) -> str:
 
     Raises:
         ValueError: For a URL that is not https, or http to another machine.
+        OSError: For a path that cannot be looked up, unlike that of a missing file.
     """
     if "://" in raw:
         web_url(raw)
+    else:
+        Path(raw).is_file()
     return raw
 
 

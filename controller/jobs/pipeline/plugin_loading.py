@@ -26,6 +26,10 @@ from controller.jobs.pipeline.plugin_models import PluginSettings
 from controller.settings import PluginChoice
 from shared.errors import FumaroleError
 
+_EXTRA: Final = "FUMAROLE_CONTROLLER_EXTRA_PLUGINS"
+_DISABLED: Final = "FUMAROLE_CONTROLLER_DISABLED_PLUGINS"
+_LISTED: Final = "FUMAROLE_CONTROLLER_PLUGINS"
+
 EVERY_OTHER: Final = "*"
 """Stands for all other plugins without a constraint of their own."""
 
@@ -216,7 +220,8 @@ def load_plugins(known: Sequence[type[JobPlugin]], choice: PluginChoice) -> Load
     ours = {plugin.name: plugin for plugin in known}
     names, notes = _listed(choice, ours) if choice.listed is not None else _chosen(choice, ours)
     installed = _installed() if set(names) - ours.keys() else {}
-    problems = _unknown(names, {*ours, *installed})
+    setting = _EXTRA if choice.listed is None else _LISTED
+    problems = [f"{setting}: {one}" for one in _unknown(names, {*ours, *installed})]
     loaded: dict[str, type[JobPlugin]] = {}
     for name in dict.fromkeys(names):
         try:
@@ -234,7 +239,7 @@ def load_plugins(known: Sequence[type[JobPlugin]], choice: PluginChoice) -> Load
     ordered = order_plugins(list(loaded.values()), known=others, as_listed=listed)
     if listed and [one.name for one in ordered] != list(loaded):
         order = ", ".join(one.name for one in ordered)
-        notes.append(f"the order in FUMAROLE_CONTROLLER_PLUGINS cannot be; they run as {order}")
+        notes.append(f"the order in {_LISTED} cannot be; they run as {order}")
     return LoadedPlugins(tuple(ordered), tuple(notes))
 
 
@@ -276,17 +281,17 @@ def make_loaded(
 def _chosen(
     choice: PluginChoice, ours: Mapping[str, type[JobPlugin]]
 ) -> tuple[list[str], list[str]]:
-    problems = [f"the plugin {name} is named twice" for name in _twice(choice.extra)]
+    problems = [f"{_EXTRA}: the plugin {name} is named twice" for name in _twice(choice.extra)]
     problems += [
-        f"the plugin {name} is built in: it runs without being named"
+        f"{_EXTRA}: the plugin {name} is built in: it runs without being named"
         for name in choice.extra
         if name in ours
     ]
     for name in choice.disabled:
         if name not in ours:
-            problems.append(f"{_no_plugin(name, ours)} among the built-in ones")
+            problems.append(f"{_DISABLED}: {_no_plugin(name, ours)} among the built-in ones")
         elif name == INDISPENSABLE:
-            problems.append(f"the plugin {name} makes the pods: it cannot be disabled")
+            problems.append(f"{_DISABLED}: the plugin {name} makes the pods: it cannot be disabled")
     if problems:
         raise PluginsRefused(problems)
     return [*(name for name in ours if name not in choice.disabled), *choice.extra], []
@@ -297,7 +302,7 @@ def _listed(
 ) -> tuple[list[str], list[str]]:
     """Return the plugins of a list, and the built-in ones that are newer than the list."""
     names = list(choice.listed or ())
-    problems = [f"the plugin {name} is named twice" for name in _twice(names)]
+    problems = [f"{_LISTED}: the plugin {name} is named twice" for name in _twice(names)]
     if problems:
         raise PluginsRefused(problems)
     added = [name for name in names if name not in ours]
@@ -306,17 +311,17 @@ def _listed(
     instead = [
         f"{setting}={','.join(given)}"
         for setting, given in (
-            ("FUMAROLE_CONTROLLER_EXTRA_PLUGINS", added),
-            ("FUMAROLE_CONTROLLER_DISABLED_PLUGINS", left_out),
+            (_EXTRA, added),
+            (_DISABLED, left_out),
         )
         if given
     ]
     notes = [
-        "FUMAROLE_CONTROLLER_PLUGINS goes with the next minor version; "
+        f"{_LISTED} goes with the next minor version; "
         + (f"say {' '.join(instead)} instead" if instead else "leave it out")
     ]
     if newer:
-        notes.append(f"FUMAROLE_CONTROLLER_PLUGINS does not know {', '.join(newer)}: run as well")
+        notes.append(f"{_LISTED} does not know {', '.join(newer)}: run as well")
     return [*names, *newer], notes
 
 

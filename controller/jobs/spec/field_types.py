@@ -25,6 +25,10 @@ TOOL_ID_PATTERN: Final = r"^tool\.[0-9a-f]{24}$"
 ENDPOINT_PATTERN: Final = r"^[a-z]([-a-z0-9]{0,13}[a-z0-9])?$"
 NAME_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
 LINK_PATTERN: Final = r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$"
+QUALIFIED_NAME: Final = (
+    r"^([a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$"
+)
+"""Of a resource or a label, with an optional domain before it."""
 MOST_REPLICAS: Final = 1000
 
 JobId = Annotated[str, Field(pattern=ID_PATTERN)]

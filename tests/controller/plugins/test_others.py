@@ -199,13 +199,16 @@ def test_two_packages_with_one_plugin_name_are_both_reported(install: Install) -
 @pytest.mark.parametrize(
     ("choice", "message"),
     [
-        ({"extra": ("absent",)}, "there is no plugin absent"),
+        ({"extra": ("absent",)}, "FUMAROLE_CONTROLLER_EXTRA_PLUGINS: there is no plugin absent"),
         ({"extra": ("stam",)}, "there is no plugin stam (stamp is one)"),
         ({"extra": ("stamp", "stamp")}, "the plugin stamp is named twice"),
         ({"extra": ("task",)}, "the plugin task is built in: it runs without being named"),
-        ({"disabled": ("minicube",)}, "there is no plugin minicube (minikube is one)"),
+        (
+            {"disabled": ("minicube",)},
+            "FUMAROLE_CONTROLLER_DISABLED_PLUGINS: there is no plugin minicube (minikube is one)",
+        ),
         ({"disabled": ("task",)}, "the plugin task makes the pods: it cannot be disabled"),
-        ({"listed": ("task", "absent")}, "there is no plugin absent"),
+        ({"listed": ("task", "absent")}, "FUMAROLE_CONTROLLER_PLUGINS: there is no plugin absent"),
     ],
 )
 def test_an_invalid_plugin_selection_is_reported_in_a_sentence(
