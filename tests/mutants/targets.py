@@ -36,6 +36,7 @@ _LIFECYCLE: Final = (
 )
 _SESSIONS: Final = "tests/controller/sessions/test_"
 _BUS: Final = "tests/gateway/bus/test_"
+_HOLDER: Final = (f"{_BUS}holder.py", f"{_BUS}holder_tables.py")
 _ROUTES: Final = (
     "tests/shared/routes/test_route.py",
     "tests/shared/routes/test_table.py",
@@ -80,8 +81,8 @@ TARGETS: Final = (
     Target("shared/routes/route.py", _ROUTES),
     Target("shared/routes/table.py", _ROUTES),
     Target("gateway/core/bus_state.py", ("tests/gateway/core/test_bus_state.py",)),
-    Target("gateway/bus/head_policy.py", (f"{_BUS}head_policy.py", f"{_BUS}holder.py")),
-    Target("gateway/bus/holder.py", (f"{_BUS}holder.py", f"{_BUS}repair_reads.py")),
+    Target("gateway/bus/head_policy.py", (f"{_BUS}head_policy.py", *_HOLDER)),
+    Target("gateway/bus/holder.py", (*_HOLDER, f"{_BUS}repair_reads.py")),
     Target("gateway/bus/repairer.py", (f"{_BUS}repair_reads.py", f"{_BUS}loading.py")),
     Target(
         "controller/sessions/routes.py",

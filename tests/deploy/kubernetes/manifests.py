@@ -17,6 +17,10 @@ from controller.kube.kinds import ROLE_BINDINGS, Kind
 
 Object = dict[str, Any]
 FOLDER = Path(__file__).parents[3] / "deploy" / "kubernetes"
+DOCS = FOLDER.parents[1] / "docs"
+OLDER = "overlays/no-admission-policy"
+OVERLAYS = ("overlays/production", "overlays/one-namespace", "overlays/trial", OLDER)
+BUILT = ("base", *OVERLAYS)
 RBAC = "rbac.authorization.k8s.io"
 RIGHTS = ("base/namespace.yaml", "base/accounts.yaml", "base/rbac-cluster.yaml",
          "base/rbac-owners.yaml", "base/rbac-own.yaml")  # fmt: skip

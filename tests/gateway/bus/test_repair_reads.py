@@ -17,8 +17,8 @@ from shared.errors import BusUnavailable
 from shared.events import Event, Head
 from shared.routes.route import RouteReader
 from tests.gateway.bus.following import ONE, TWO, sid_of
+from tests.gateway.bus.holding import Holding, holding
 from tests.gateway.bus.leading import KEY, Leader
-from tests.gateway.bus.test_holder import Holding, holding
 from tests.shared.samples import make_sid
 from tests.waiting import until
 

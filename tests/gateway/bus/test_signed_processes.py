@@ -17,7 +17,7 @@ from tests.gateway.bus.following import (
     KEYS,
     ONE,
 )
-from tests.gateway.bus.test_signed_tables import KEY, leading, routes
+from tests.gateway.bus.signing import KEY, leading, routes
 from tests.gateway.process import GatewayProcess
 from tests.programs import RedisServer, redis_program
 

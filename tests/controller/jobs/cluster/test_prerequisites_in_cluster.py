@@ -287,12 +287,13 @@ async def test_prerequisites_report_missing_objects_and_create_the_namespace(
     kube: Kube, admin: Kube
 ) -> None:
     prerequisites = Prerequisites(kube, instance="test", clock=time.monotonic)
+
+    async def is_ready(namespace: str) -> bool:
+        return await prerequisites.why_not_ready(namespace, "default") is None
+
+    await eventually(lambda: is_ready("jobs"))
     assert "no queue" in (await prerequisites.why_not_ready("jobs", "missing") or "")
     first = await prerequisites.why_not_ready("new-ground", "default")
     assert first is None or "being prepared" in first
-
-    async def ready() -> bool:
-        return await prerequisites.why_not_ready("new-ground", "default") is None
-
-    await eventually(ready)
+    await eventually(lambda: is_ready("new-ground"))
     assert (await admin.get(NAMESPACES, "new-ground"))["status"]["phase"] == "Active"
