@@ -148,11 +148,13 @@ def pytest_collection(session: pytest.Session) -> None:
     and rewrite its assertions, at the same time and in the same order. With different starting
     points, a process finds what another one has compiled.
     """
-    told = getattr(session.config, "workerinput", None)
-    if told is None or [Path(one).resolve() for one in session.config.args] != [HERE]:
+    worker_input = getattr(session.config, "workerinput", None)
+    if worker_input is None or [Path(one).resolve() for one in session.config.args] != [HERE]:
         return
     names = sorted(HERE.rglob("test_*.py"))
-    first = len(names) * int(told["workerid"].removeprefix("gw")) // told["workercount"]
+    first = (
+        len(names) * int(worker_input["workerid"].removeprefix("gw")) // worker_input["workercount"]
+    )
     for path in names[first:] + names[:first]:
         # Collection reports a module that cannot be imported.
         with suppress(Exception, pytest.skip.Exception):

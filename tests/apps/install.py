@@ -76,9 +76,9 @@ def install(app: RealApp, folder: Path) -> Installed:
     except (OSError, subprocess.SubprocessError) as error:
         output = getattr(error, "stderr", None) or error
         raise CannotInstall(f"{app.title}: {str(output)[-600:]}") from error
-    told = ", ".join(versions)
-    stamp.write_text(json.dumps({"wanted": wanted, "version": told}))
-    return Installed(folder=own, version=told)
+    listed = ", ".join(versions)
+    stamp.write_text(json.dumps({"wanted": wanted, "version": listed}))
+    return Installed(folder=own, version=listed)
 
 
 def _run(command: list[str], **environment: str) -> None:

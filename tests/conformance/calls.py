@@ -44,7 +44,7 @@ class Kube:
         if body is not None:
             headers.setdefault("Content-Type", "application/json")
         try:
-            answer = await self.api.call_api(
+            response = await self.api.call_api(
                 path,
                 method,
                 query_params=list(rest.pop("query", {}).items()),
@@ -56,8 +56,8 @@ class Kube:
             )
         except ApiException as error:
             return error.status, error.body
-        text = await answer.read()
-        return answer.status, json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
+        text = await response.read()
+        return response.status, json.loads(text) if text[:1] in (b"{", b"[") else text.decode()
 
     async def job(self, namespace: str, name: str) -> Object:
         """Return a Volcano job."""

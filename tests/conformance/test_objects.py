@@ -60,9 +60,11 @@ async def test_a_generated_name_is_the_prefix_and_five_characters(
 
 async def test_a_missing_object_is_404(kube: Kube, namespace: str) -> None:
     await refused("get what is missing", kube.core.read_namespaced_pod("no-such", namespace))
-    status, answer = await kube.call("GET", f"/apis/no.such.group/v1/namespaces/{namespace}/things")
+    status, response = await kube.call(
+        "GET", f"/apis/no.such.group/v1/namespaces/{namespace}/things"
+    )
     assert status == 404
-    assert "404 page not found" in str(answer)
+    assert "404 page not found" in str(response)
 
 
 async def test_a_list_selects_by_labels_and_fields(kube: Kube, namespace: str) -> None:

@@ -77,10 +77,10 @@ async def test_a_watch_from_a_future_resource_version_sends_no_object(
     future = str(int(listed.metadata.resource_version) + 100_000)
     query = {"watch": "true", "timeoutSeconds": "1", "resourceVersion": future}
     path = f"/api/v1/namespaces/{namespace}/secrets"
-    status, answer = await kube.call("GET", path, query=query)
+    status, response = await kube.call("GET", path, query=query)
     # A newer server may answer "too large" instead of waiting; it sends no other event.
     assert status == 200
-    assert "ADDED" not in str(answer)
+    assert "ADDED" not in str(response)
 
 
 async def test_a_watch_from_an_expired_resource_version_sends_an_error_event(
@@ -89,21 +89,21 @@ async def test_a_watch_from_an_expired_resource_version_sends_an_error_event(
     refusal = REFUSALS["watch from a revision that is too old"]
     query = {"watch": "true", "timeoutSeconds": "2", "resourceVersion": "1"}
     path = f"/api/v1/namespaces/{namespace}/secrets"
-    status, answer = await kube.call("GET", path, query=query)
+    status, response = await kube.call("GET", path, query=query)
     assert status == 200
     # A server whose cache of the kind holds no change yet has nothing to miss, and sends no event.
-    if answer:
-        assert (answer["type"], answer["object"]["code"]) == ("ERROR", refusal.code)
-        assert answer["object"]["reason"] == refusal.reason
-        assert refusal.says in answer["object"]["message"]
+    if response:
+        assert (response["type"], response["object"]["code"]) == ("ERROR", refusal.code)
+        assert response["object"]["reason"] == refusal.reason
+        assert refusal.says in response["object"]["message"]
 
 
 async def test_bookmarks_carry_a_revision_and_nothing_else(kube: Kube, namespace: str) -> None:
     query = {"watch": "true", "timeoutSeconds": "2", "allowWatchBookmarks": "true"}
     path = f"/api/v1/namespaces/{namespace}/secrets"
-    status, answer = await kube.call("GET", path, query=query)
+    status, response = await kube.call("GET", path, query=query)
     assert status == 200
-    lines = [answer] if isinstance(answer, dict) else []
+    lines = [response] if isinstance(response, dict) else []
     for line in lines:
         assert line["type"] == "BOOKMARK"
         assert line["object"]["metadata"]["resourceVersion"].isdigit()

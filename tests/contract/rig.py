@@ -167,11 +167,11 @@ class Rig:
         wanted = (self.bus.epoch, self.bus.seq)
         deadline = time.monotonic() + SETTLE_SECONDS
         while True:
-            told = await self.debug()
-            found = [(one.get("epoch"), one.get("seq")) for one in told.get("workers", [told])]
+            state = await self.debug()
+            found = [(one.get("epoch"), one.get("seq")) for one in state.get("workers", [state])]
             if found == [wanted] * self.workers:
                 return
-            assert time.monotonic() < deadline, f"not applied: {told}\n{self.process.tail()}"
+            assert time.monotonic() < deadline, f"not applied: {state}\n{self.process.tail()}"
             await asyncio.sleep(0.01)
 
     async def debug(self, query: str = "") -> Any:

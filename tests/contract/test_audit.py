@@ -207,8 +207,8 @@ async def test_a_flood_of_refusals_writes_a_bounded_number_of_lines(
         for _ in range(60):
             stream.send(request("GET", "/", host=session.host))
             await stream.read_until(b'"}')
-        told = await metric(rig, "no_credential")
-        assert told >= 60
+        refused = await metric(rig, "no_credential")
+        assert refused >= 60
         assert len(refusals(records(rig), source)) == 20
         rig.process.signal(signal.SIGTERM)
         assert await rig.process.wait(WAIT_SECONDS) == 0
@@ -240,8 +240,8 @@ async def test_a_refusal_record_names_only_a_user_proven_by_signature(
     assert (await rig.post_open(session, spent, source=known)).status == 303
     assert (await rig.post_open(session, spent, source=known)).status == 401
     audit = await until(rig, lambda found: len(refusals(found, known)) >= 3)
-    told = [(one["subject"], one["reason"], one["operation"]) for one in refusals(audit, known)]
-    assert told == [
+    recorded = [(one["subject"], one["reason"], one["operation"]) for one in refusals(audit, known)]
+    assert recorded == [
         (session.sub, "other_origin", "request"),
         (session.sub, "other_session", "request"),
         (session.sub, "token_spent", "open"),

@@ -185,17 +185,17 @@ async def test_the_docs_list_every_metric_and_no_other(tmp_path: Path) -> None:
         Certificates(pair.certificate, pair.key),
         AssertionKeyFile(tmp_path / "assertion.pem", issuer="http://localhost"),
     )
-    told = {s.name for one in asked_for for metric in one.collect() for s in metric.samples}
+    exported = {s.name for one in asked_for for metric in one.collect() for s in metric.samples}
     async with running_rig(tmp_path, {"WORKERS": "2"}) as rig:
         text = (await rig.process.ops_response("/metrics")).body.decode()
     for family in text_string_to_metric_families(text):
         if family.name.startswith("fumarole_"):
             suffix = {"counter": "_total", "info": "_info"}.get(family.type, "")
-            told.add(family.name.removesuffix(suffix) + suffix)
+            exported.add(family.name.removesuffix(suffix) + suffix)
     listed = re.findall(r"^\| `(fumarole_gateway_\w+)` \|", DOCS, re.MULTILINE)
-    assert sorted(listed) == sorted(told)
+    assert sorted(listed) == sorted(exported)
     for alert in re.findall(r"fumarole_gateway_\w+", DOCS):
-        assert alert in told, alert
+        assert alert in exported, alert
 
 
 def test_the_docs_list_every_reason_why_a_host_is_not_served() -> None:

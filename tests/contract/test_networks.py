@@ -107,8 +107,8 @@ async def test_a_closed_port_is_a_bad_gateway(rig: Rig) -> None:
         own = rig.own(session, await rig.opened(session))
         assert (await rig.get(session, fields=own)).status == 502
         assert (await rig.upgrade(session, "/", own))[1].status == 502
-        told = (await rig.debug(f"?host={session.host}"))["host"]
-        assert (told["why"], told["failed"]["code"]) == ("failing", "app_unreachable")
+        state = (await rig.debug(f"?host={session.host}"))["host"]
+        assert (state["why"], state["failed"]["code"]) == ("failing", "app_unreachable")
 
 
 async def test_a_target_that_does_not_respond_is_504(rig: Rig) -> None:

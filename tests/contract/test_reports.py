@@ -72,15 +72,15 @@ async def test_every_worker_writes_a_report_to_redis(tmp_path: Path, serve: Serv
 async def test_a_terminals_users_and_input_are_reported(rig: Rig, hub: Hub) -> None:  # noqa: F811
     session = await terminal(rig, hub)
     pipe = await attached(rig, session, sub="ada")
-    told = await until(rig, session, lambda one: one["subs"] == ["ada"])
-    assert told["last_input_at"] is None
+    report = await until(rig, session, lambda one: one["subs"] == ["ada"])
+    assert report["last_input_at"] is None
     pipe.write(json.dumps({"type": "resize", "cols": 80, "rows": 24}).encode(), opcode=frames.TEXT)
     pipe.write(b"ls\n")
     await hub.until_heard(b"ls\n")
-    told = await until(rig, session, lambda one: one["last_input_at"] is not None)
-    assert told["last_input_at"] % 10 == 0
-    assert 0 <= time.time() - told["last_input_at"] < 10 + WAIT_SECONDS
-    assert told["bytes_in"] > 0
+    report = await until(rig, session, lambda one: one["last_input_at"] is not None)
+    assert report["last_input_at"] % 10 == 0
+    assert 0 <= time.time() - report["last_input_at"] < 10 + WAIT_SECONDS
+    assert report["bytes_in"] > 0
     assert 3000 < await rig.bus.redis.ttl(f"{PREFIX}:activity:{session.sid}") <= 3600
     await hub.attached[-1].send(b"file\n")
     await until(rig, session, lambda one: one["last_output_at"] is not None)
@@ -93,20 +93,20 @@ async def test_a_viewer_is_reported_connected_without_input(rig: Rig, hub: Hub) 
     pipe = await attached(rig, session, sub="eve", mode="view")
     pipe.write(b"rm -rf\n")
     await hub.attached[-1].send(b"hello\n")
-    told = await until(rig, session, lambda one: one["last_output_at"] is not None)
-    assert (told["subs"], told["last_input_at"]) == (["eve"], None)
+    report = await until(rig, session, lambda one: one["last_output_at"] is not None)
+    assert (report["subs"], report["last_input_at"]) == (["eve"], None)
 
 
 async def test_desktop_keys_count_as_input_and_screen_updates_do_not(
     rig: Rig, serve: Serve
 ) -> None:
     pipe, server, session = await desktop(rig, serve, sub="ada")
-    told = await until(rig, session, lambda one: one["subs"] == ["ada"])
-    before = told["last_input_at"]
+    report = await until(rig, session, lambda one: one["subs"] == ["ada"])
+    before = report["last_input_at"]
     pipe.write(UPDATE_REQUEST)
     server.send(b"\x02")
-    told = await until(rig, session, lambda one: one["last_output_at"] is not None)
-    assert told["last_input_at"] == before is None
+    report = await until(rig, session, lambda one: one["last_output_at"] is not None)
+    assert report["last_input_at"] == before is None
     pipe.write(UPDATE_REQUEST + KEY)
     await until(rig, session, lambda one: one["last_input_at"] is not None)
 
@@ -132,17 +132,17 @@ async def test_background_polling_by_an_app_is_not_counted_as_input(
     for _ in range(2):
         found = await rig.get(session, target, [*own, *fields], method=method)
         assert found.status == 200
-    told = await until(rig, session, lambda one: one["last_output_at"] is not None)
-    assert (told["last_input_at"] is not None) == counts
-    assert told["bytes_out"] > 0
+    report = await until(rig, session, lambda one: one["last_output_at"] is not None)
+    assert (report["last_input_at"] is not None) == counts
+    assert report["bytes_out"] > 0
 
 
 async def test_websocket_frames_count_as_input_and_pongs_do_not(rig: Rig, serve: Serve) -> None:
     session = await rig.session(await serve(websocket()))
     tunnel = await rig.tunnel(session, await rig.opened(session, sub="ada"))
     tunnel.send(encode(frames.PONG, b"", mask=MASK))
-    told = await until(rig, session, lambda one: one["subs"] == ["ada"])
-    assert told["last_input_at"] is None
+    report = await until(rig, session, lambda one: one["subs"] == ["ada"])
+    assert report["last_input_at"] is None
     tunnel.send(encode(frames.TEXT, b"hello", mask=MASK))
     await until(rig, session, lambda one: one["last_input_at"] is not None)
 

@@ -78,7 +78,7 @@ async def test_no_secret_appears_in_responses_logs_or_metrics(rig: Rig, serve: S
         secrets += [text, base64.b64decode(text).hex()]
     metrics = await rig.process.ops_response("/metrics")
     debug = await rig.process.ops_response("/debug/routes")
-    told = {
+    outputs = {
         "log": rig.process.log.read_text(errors="replace"),
         "metrics": metrics.body.decode(),
         "debug": debug.body.decode(),
@@ -86,7 +86,10 @@ async def test_no_secret_appears_in_responses_logs_or_metrics(rig: Rig, serve: S
         "head": "\n".join(one.raw.decode("latin-1") for one in responses if one.status >= 400),
     }
     leaks = [
-        (place, secret[:24]) for place, text in told.items() for secret in secrets if secret in text
+        (place, secret[:24])
+        for place, text in outputs.items()
+        for secret in secrets
+        if secret in text
     ]
     assert leaks == []
 

@@ -74,8 +74,8 @@ async def until_gone(pids: set[int], seconds: float) -> float:
 
 async def workers_of(rig: Rig) -> list[dict[str, Any]]:
     """Return the supervisor's data about its workers."""
-    told = await rig.debug()
-    return list(told["workers"])
+    state = await rig.debug()
+    return list(state["workers"])
 
 
 async def until_workers(rig: Rig, **wanted: Any) -> list[dict[str, Any]]:
@@ -154,9 +154,9 @@ async def test_metrics_are_summed_over_workers(rig: Rig, serve: Serve) -> None:
 
 async def test_all_workers_hold_the_same_table(rig: Rig) -> None:
     await rig.session()
-    told = await rig.debug()
-    assert {one["hash"] for one in told["workers"]} == {told["hash"]}
-    assert {one["seq"] for one in told["workers"]} == {told["seq"]}
+    state = await rig.debug()
+    assert {one["hash"] for one in state["workers"]} == {state["hash"]}
+    assert {one["seq"] for one in state["workers"]} == {state["seq"]}
 
 
 async def test_a_new_epoch_reaches_every_worker_without_refused_requests(
@@ -172,8 +172,8 @@ async def test_a_new_epoch_reaches_every_worker_without_refused_requests(
     await rebuilt
     await rig.settled()
     assert (await rig.get(ending)).status == 404
-    told = await rig.debug()
-    assert {one["hash"] for one in told["workers"]} == {told["hash"]}
+    state = await rig.debug()
+    assert {one["hash"] for one in state["workers"]} == {state["hash"]}
 
 
 async def test_debug_routes_states_why_a_host_is_not_served(rig: Rig, serve: Serve) -> None:
@@ -194,9 +194,9 @@ async def test_debug_routes_states_why_a_host_is_not_served(rig: Rig, serve: Ser
     await rig.publish_text(unreadable, '{"sid": 1}')
     hosts["unreadable"] = unreadable.host
     for why, host in hosts.items():
-        told = (await rig.debug(f"?host={host}"))["host"]
-        assert told["why"] == why, told
-        assert "192.0.2.1" not in str(told)
+        state = (await rig.debug(f"?host={host}"))["host"]
+        assert state["why"] == why, state
+        assert "192.0.2.1" not in str(state)
 
 
 # Process failures. Each test has a gateway of its own.

@@ -158,13 +158,13 @@ class Controller:
     async def metrics(self) -> str:
         """Return its Prometheus metrics."""
         url = f"http://{self.addresses['ops']}/metrics"
-        async with aiohttp.ClientSession() as http, http.get(url) as answer:
-            return await answer.text()
+        async with aiohttp.ClientSession() as http, http.get(url) as response:
+            return await response.text()
 
     async def _ops(self, path: str) -> tuple[int, Any]:
         url = f"http://{self.addresses['ops']}{path}"
-        async with aiohttp.ClientSession() as http, http.get(url) as answer:
-            return answer.status, await answer.json()
+        async with aiohttp.ClientSession() as http, http.get(url) as response:
+            return response.status, await response.json()
 
     def tail(self) -> str:
         """Return the end of the log."""
@@ -209,10 +209,10 @@ class Controller:
                 f"http://{self.addresses['api']}{path}",
                 json=body,
                 headers={"Authorization": f"Bearer {token}"},
-            ) as answer,
+            ) as response,
         ):
-            content: dict[str, Any] = await answer.json()
-            assert answer.status == expect, (answer.status, content)
+            content: dict[str, Any] = await response.json()
+            assert response.status == expect, (response.status, content)
             return content
 
     async def read(self, path: str) -> str:
@@ -220,9 +220,9 @@ class Controller:
         token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
         url = f"http://{self.addresses['api']}{path}"
         headers = {"Authorization": f"Bearer {token}"}
-        async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as answer:
-            assert answer.status == 200, await answer.text()
-            return await answer.text()
+        async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as response:
+            assert response.status == 200, await response.text()
+            return await response.text()
 
     async def submit(self, job_id: str, **fields: Any) -> None:
         """Submit a job that sleeps, unless *fields* say otherwise."""
@@ -233,8 +233,8 @@ class Controller:
             "resources": {"cpu": 0.05, "memory": "64Mi"},
             "invocation": {"command": ["sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait"]},
         }
-        answer = await self.call("POST", "/v1/jobs", {"items": [job | fields]})
-        assert answer["items"][0]["result"] == "created", answer
+        response = await self.call("POST", "/v1/jobs", {"items": [job | fields]})
+        assert response["items"][0]["result"] == "created", response
 
     async def job(self, job_id: str) -> dict[str, Any]:
         """Return the job."""
@@ -256,8 +256,8 @@ class Controller:
     async def open(self, job_id: str, **wanted: Any) -> str:
         """Open a session; return its sid."""
         items = [{"job": job_id, "rank": 0} | wanted]
-        answer = await self.call("POST", "/v1/sessions", {"items": items}, expect=201)
-        sid: str = answer["items"][0]["sid"]
+        response = await self.call("POST", "/v1/sessions", {"items": items}, expect=201)
+        sid: str = response["items"][0]["sid"]
         return sid
 
 

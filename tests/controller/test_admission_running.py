@@ -116,8 +116,8 @@ async def test_changes_and_denials_by_admission_webhooks_are_explained(
         assert (failed["state"], failed["reason"]) == ("FAILURE", "exit_code")
         assert failed["details"]["exit_code"] == 7
         broken = await controller.until("mesh-breaks", "SUCCESS", "FAILURE", seconds=SECONDS)
-        told = (broken["state"], broken["details"]["cause"], broken["details"]["container"])
-        assert told == ("FAILURE", "sidecar", "proxy")
+        shown = (broken["state"], broken["details"]["cause"], broken["details"]["container"])
+        assert shown == ("FAILURE", "sidecar", "proxy")
 
         async def are_gone() -> bool:
             names = [pod["metadata"]["name"] for pod in await admin.list(PODS, "jobs")]

@@ -95,7 +95,7 @@ async def test_jobs_removed_since_the_backup_stay_removed(
                 await request_end(transaction, found, now=now)
             await delete_job_records(transaction, ["goes"], at=now)
             await raise_term_to(transaction, 7)
-            told = {one: await take_number(transaction, one, 5) for one in SERIES}
+            numbers = {one: await take_number(transaction, one, 5) for one in SERIES}
         # An addition of a later version goes with the replaced store.
         async with store.write() as transaction:
             await transaction.execute(sa.text("ALTER TABLE jobs ADD COLUMN later INTEGER"))
@@ -110,14 +110,14 @@ async def test_jobs_removed_since_the_backup_stay_removed(
             assert (await read_leadership(transaction)).term == 7
             # Readers had received more updates than the backup holds. They get an error that says
             # so, and miss none of the later updates, however many there are.
-            for number in (0, told["updates"]):
+            for number in (0, numbers["updates"]):
                 with pytest.raises(Forgotten) as missing:
                     await updates_after(transaction, number, limit=9)
-                assert missing.value.through > told["updates"]
+                assert missing.value.through > numbers["updates"]
             later = await updates_after(transaction, missing.value.through, limit=9)
             assert {one.job_id for one in later} == {"ends", "goes"}
-            assert await read_counter(transaction, "usage") > told["usage"]
-            assert await usage_after(transaction, told["usage"], limit=9) == []
+            assert await read_counter(transaction, "usage") > numbers["usage"]
+            assert await usage_after(transaction, numbers["usage"], limit=9) == []
             pause = await read_maintenance(transaction)
             assert pause.mode == "paused"
             assert "restored from a backup of 20" in str(pause.message)

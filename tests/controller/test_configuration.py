@@ -132,8 +132,8 @@ def test_a_misspelt_plugin_setting_is_detected(
     values: dict[str, str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     or_exit(read_configuration, values | {"FUMAROLE_PLUGIN_ACCOUNTS_TRYS": "1"}, prefix=PREFIXES)
-    told = capsys.readouterr().err
-    assert "FUMAROLE_PLUGIN_ACCOUNTS_TRYS is no setting; FUMAROLE_PLUGIN_ACCOUNTS_TRIES" in told
+    output = capsys.readouterr().err
+    assert "FUMAROLE_PLUGIN_ACCOUNTS_TRYS is no setting; FUMAROLE_PLUGIN_ACCOUNTS_TRIES" in output
 
 
 def test_all_plugin_and_setting_problems_are_reported_together(
@@ -147,9 +147,9 @@ def test_all_plugin_and_setting_problems_are_reported_together(
     with pytest.raises(SystemExit) as caught:
         or_exit(read_configuration, values, prefix=PREFIXES)
     assert caught.value.code == EXIT_BAD_SETTINGS
-    told = capsys.readouterr().err
-    assert "error: FUMAROLE_CONTROLLER_NAMESPACE" in told
-    assert "error: the plugin task makes the pods" in told
+    output = capsys.readouterr().err
+    assert "error: FUMAROLE_CONTROLLER_NAMESPACE" in output
+    assert "error: the plugin task makes the pods" in output
 
 
 def test_a_limit_of_a_disabled_plugin_is_reported(values: dict[str, str]) -> None:

@@ -83,9 +83,9 @@ class World:
         head = await BusReader(self.redis, self.keys).head()
         if head is None:
             return
-        told: dict[str, Any] = {"at": time.time(), "epoch": head.epoch, "seq": head.seq}
-        told |= {"version": "1", "lag_seconds": 0.0, "failing": {}}
-        raw = encode_report(GatewayReport(**told | self.report))
+        report: dict[str, Any] = {"at": time.time(), "epoch": head.epoch, "seq": head.seq}
+        report |= {"version": "1", "lag_seconds": 0.0, "failing": {}}
+        raw = encode_report(GatewayReport(**report | self.report))
         await ReportWriter(self.redis, self.keys, "gateway-1").write(raw)
 
     async def keep_reporting(self) -> None:
@@ -95,9 +95,9 @@ class World:
             await asyncio.sleep(0.5)
 
     async def explain(self, query: str) -> dict[str, Any]:
-        told = await self.controller.call("GET", f"/v1/explain?{query}")
-        assert told["sentence"]
-        return told
+        body = await self.controller.call("GET", f"/v1/explain?{query}")
+        assert body["sentence"]
+        return body
 
     async def with_token(self, token: str, **given: Any) -> dict[str, Any]:
         return await self.controller.call("POST", "/v1/explain", {"token": token} | given)
@@ -157,12 +157,12 @@ async def until(world: World, query: str, cause: str | None) -> dict[str, Any]:
 
 
 async def test_each_successful_step_reports_what_it_observed_and_when(world: World) -> None:
-    told = await until(world, f"sid={world.sids['good']}", None)
-    assert told["sentence"] == "No step fails."
-    steps = [one["step"] for one in told["findings"]]
+    explanation = await until(world, f"sid={world.sids['good']}", None)
+    assert explanation["sentence"] == "No step fails."
+    steps = [one["step"] for one in explanation["findings"]]
     assert steps == ["job", "route", "gateways", "pod", "port", "probe"]
-    assert all(one["ok"] and abs(time.time() - one["at"]) < 60 for one in told["findings"])
-    assert told["findings"][-1]["seen"] == "The app responds with 200"
+    assert all(one["ok"] and abs(time.time() - one["at"]) < 60 for one in explanation["findings"])
+    assert explanation["findings"][-1]["seen"] == "The app responds with 200"
     good = await world.with_token(world.token())
     assert (good["cause"], good["findings"][0]["step"]) == (None, "token")
 
@@ -188,19 +188,19 @@ async def test_an_unusable_token_is_explained(world: World) -> None:
         (world.token(sid=world.sids["fails"]), "other_session", "is for the session"),
     ]
     for token, cause, words in given:
-        told = await world.with_token(token, sid=sid)
-        assert (told["cause"], told["step"]) == (cause, "token"), told
-        assert words in told["sentence"]
-        assert token not in json.dumps(told)
+        explanation = await world.with_token(token, sid=sid)
+        assert (explanation["cause"], explanation["step"]) == (cause, "token"), explanation
+        assert words in explanation["sentence"]
+        assert token not in json.dumps(explanation)
 
 
 async def test_a_revoked_grant_is_explained(world: World) -> None:
     token, sid = world.token(sub="eve"), world.sids["good"]
     await world.controller.call("POST", f"/v1/sessions/{sid}/revoke", {"sub": "eve"})
-    told = await world.with_token(token)
-    assert (told["cause"], told["step"]) == ("revoked", "grant"), told
-    assert "The grant was revoked" in told["sentence"]
-    assert "the user's grants on this session" in told["sentence"]
+    explanation = await world.with_token(token)
+    assert (explanation["cause"], explanation["step"]) == ("revoked", "grant"), explanation
+    assert "The grant was revoked" in explanation["sentence"]
+    assert "the user's grants on this session" in explanation["sentence"]
     assert (await world.with_token(world.token(sub="bob")))["cause"] is None
 
 
@@ -209,11 +209,11 @@ async def test_a_missing_route_is_explained(world: World) -> None:
     route = await world.redis.hget(world.keys.routes, sid)
     await world.redis.hdel(world.keys.routes, sid)
     try:
-        told = await world.explain(f"sid={sid}")
+        explanation = await world.explain(f"sid={sid}")
     finally:
         await world.redis.hset(world.keys.routes, sid, route)
-    assert (told["cause"], told["step"]) == ("route_missing", "route"), told
-    assert "has no readable route" in told["sentence"]
+    assert (explanation["cause"], explanation["step"]) == ("route_missing", "route"), explanation
+    assert "has no readable route" in explanation["sentence"]
 
 
 async def test_an_address_known_only_from_redis_is_not_dialled(world: World) -> None:
@@ -227,11 +227,11 @@ async def test_an_address_known_only_from_redis_is_not_dialled(world: World) -> 
             changed["target"]["port"] = port
             await world.redis.hset(world.keys.routes, sid, json.dumps(changed))
             try:
-                told = await world.explain(f"sid={sid}")
+                explanation = await world.explain(f"sid={sid}")
             finally:
                 await world.redis.hset(world.keys.routes, sid, route)
-            last = told["findings"][-1]
-            assert (last["step"], last["ok"]) == ("port", None), told
+            last = explanation["findings"][-1]
+            assert (last["step"], last["ok"]) == ("port", None), explanation
             assert last["seen"].startswith("not tried")
     assert not dialled.is_set()
 
@@ -250,12 +250,12 @@ async def test_a_lagging_or_skewed_gateway_is_explained(
     world.report.update(report)
     try:
         await world.report_once()
-        told = await world.explain(f"sid={world.sids['good']}")
+        explanation = await world.explain(f"sid={world.sids['good']}")
     finally:
         world.report.clear()
         await world.report_once()
-    assert (told["cause"], told["step"]) == (cause, "gateways"), told
-    assert words in told["sentence"]
+    assert (explanation["cause"], explanation["step"]) == (cause, "gateways"), explanation
+    assert words in explanation["sentence"]
 
 
 @pytest.mark.parametrize(
@@ -271,18 +271,18 @@ async def test_a_job_problem_is_explained_by_session_and_by_job(
     world: World, job: str, cause: str, step: str, words: str
 ) -> None:
     for query in (f"sid={world.sids[job]}", f"job={job}"):
-        told = await until(world, query, cause)
-        assert told["step"] == step
-        assert words in told["sentence"], told["sentence"]
-        assert (told["job"], told["sid"]) == (job, world.sids[job])
+        explanation = await until(world, query, cause)
+        assert explanation["step"] == step
+        assert words in explanation["sentence"], explanation["sentence"]
+        assert (explanation["job"], explanation["sid"]) == (job, world.sids[job])
 
 
 async def test_a_job_waiting_for_gpus_is_explained(world: World) -> None:
     # Last of these: a later job in its queue may wait behind it.
     await world.controller.submit("greedy", **GREEDY)
-    told = await until(world, "job=greedy", "pod_pending")
-    assert (told["step"], told["sid"]) == ("pod", None)
-    assert ", 64 gpu" in told["sentence"], told["sentence"]
+    explanation = await until(world, "job=greedy", "pod_pending")
+    assert (explanation["step"], explanation["sid"]) == ("pod", None)
+    assert ", 64 gpu" in explanation["sentence"], explanation["sentence"]
 
 
 async def test_a_blocking_network_policy_is_explained(world: World) -> None:
@@ -290,12 +290,12 @@ async def test_a_blocking_network_policy_is_explained(world: World) -> None:
     world.report["failing"] = {sid: Failure("app_timeout", time.time())}
     try:
         await world.report_once()
-        told = await world.explain(f"sid={sid}")
+        explanation = await world.explain(f"sid={sid}")
     finally:
         world.report.clear()
         await world.report_once()
-    assert (told["cause"], told["step"]) == ("network_blocked", "port"), told
-    assert "check the NetworkPolicies" in told["sentence"]
+    assert (explanation["cause"], explanation["step"]) == ("network_blocked", "port"), explanation
+    assert "check the NetworkPolicies" in explanation["sentence"]
 
 
 async def test_the_command_says_the_same_with_a_token_on_standard_input(world: World) -> None:
@@ -319,8 +319,8 @@ async def test_the_command_says_the_same_with_a_token_on_standard_input(world: W
 async def test_a_malformed_explain_request_is_refused(world: World) -> None:
     for query in ("", "?sid=x", "?job=a&sid=" + world.sids["good"], "?token=x"):
         await world.controller.call("GET", f"/v1/explain{query}", expect=422)
-    told = await world.explain("sid=" + "a" * 26)
-    assert (told["cause"], told["job"]) == ("session_unknown", None)
+    explanation = await world.explain("sid=" + "a" * 26)
+    assert (explanation["cause"], explanation["job"]) == ("session_unknown", None)
 
 
 # Faults that cannot be undone come last.
@@ -330,15 +330,17 @@ async def test_a_missing_hub_is_explained(world: World) -> None:
     query = f"sid={world.sids['shell']}"
     await until(world, query, None)
     await world.hub.kill()
-    told = await world.explain(query)
-    assert (told["cause"], told["step"]) == ("hub_gone", "port"), told
-    assert "start a controller with the role hub" in told["sentence"]
+    explanation = await world.explain(query)
+    assert (explanation["cause"], explanation["step"]) == ("hub_gone", "port"), explanation
+    assert "start a controller with the role hub" in explanation["sentence"]
 
 
 async def test_a_missing_redis_is_explained(world: World) -> None:
     world.redis_server.kill()
-    told = await world.explain(f"sid={world.sids['good']}")
-    assert (told["cause"], told["step"]) == ("redis_unavailable", "route"), told
-    assert told["sentence"].startswith("Redis is unavailable")
+    explanation = await world.explain(f"sid={world.sids['good']}")
+    assert (explanation["cause"], explanation["step"]) == ("redis_unavailable", "route"), (
+        explanation
+    )
+    assert explanation["sentence"].startswith("Redis is unavailable")
     # The steps that need no Redis still have findings.
-    assert [one["step"] for one in told["findings"]][-1] in ("pod", "port", "probe")
+    assert [one["step"] for one in explanation["findings"]][-1] in ("pod", "port", "probe")

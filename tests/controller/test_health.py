@@ -28,9 +28,9 @@ async def test_without_redis_the_api_of_a_single_replica_stays_ready(
     async with running(one):
         url = f"http://{one.addresses['ops']}/readyz"
         async with aiohttp.ClientSession() as http, http.get(url) as response:
-            told = await response.json()
-        assert (response.status, told["status"]) == (200, "degraded")
-        assert told["reasons"][0] == "routes are not published to Redis"
+            body = await response.json()
+        assert (response.status, body["status"]) == (200, "degraded")
+        assert body["reasons"][0] == "routes are not published to Redis"
         await one.submit("goes")
         await one.until("goes", "RUNNING")
 

@@ -48,8 +48,8 @@ async def failed(controller: Controller, job_id: str, **fields: Any) -> dict[str
     job = await controller.until(job_id, "FAILURE", "SUCCESS", seconds=SECONDS)
     history = await controller.call("GET", f"/v1/jobs/{job_id}/history")
     last = history["updates"][-1]
-    told = ("state", "reason", "message", "details")
-    assert {name: last[name] for name in told} == {name: job[name] for name in told}
+    names = ("state", "reason", "message", "details")
+    assert {name: last[name] for name in names} == {name: job[name] for name in names}
     assert history["attempts"][-1]["details"] == job["details"]
     return job
 
@@ -141,8 +141,8 @@ async def test_a_missing_image_is_named_also_on_the_sessions_page(
         await redis.aclose()
     # The kubelet pauses between two pulls, and then no longer reports the cause.
     history = await controller.call("GET", "/v1/jobs/image/history")
-    told = [one["message"] for one in history["updates"] if one["reason"] == "image"]
-    assert told == [text]
+    updates = [one["message"] for one in history["updates"] if one["reason"] == "image"]
+    assert updates == [text]
 
 
 async def test_an_unavailable_resource_is_reported_and_not_refused(controller: Controller) -> None:

@@ -100,9 +100,11 @@ class World:
         await self.routes.until(sid, "ready")
 
         async def entered() -> str | None:
-            answer = await self.post_token(sid, sub=sub)
-            assert answer.status in (303, 404, 503), (answer, answer.body)
-            return answer.headers["set-cookie"].partition(";")[0] if answer.status == 303 else None
+            response = await self.post_token(sid, sub=sub)
+            assert response.status in (303, 404, 503), (response, response.body)
+            return (
+                response.headers["set-cookie"].partition(";")[0] if response.status == 303 else None
+            )
 
         self.cookies[name] = await eventually(entered, seconds=SECONDS, what=self.gateway.log())
 
@@ -123,8 +125,8 @@ class World:
     async def keep_requesting(self) -> None:
         """Request the unchanged session again and again."""
         while True:
-            answer = await self.look("kept")
-            self.seen[answer.status, answer.text] += 1
+            response = await self.look("kept")
+            self.seen[response.status, response.text] += 1
             await asyncio.sleep(LOOK_SECONDS)
 
     async def uids(self, kind: Any = VCJOBS) -> dict[str, str]:
@@ -194,7 +196,7 @@ async def test_changes_since_the_backup_survive_its_restore(
         await run_command(world, "backup", file)
         await since_the_backup(world)
         looking = asyncio.create_task(world.keep_requesting())
-        told = (await read_page(world.controller, "/v1/updates"))["next"]
+        position = (await read_page(world.controller, "/v1/updates"))["next"]
         charged = (await read_page(world.controller, "/v1/usage"))["items"]
         vcjobs, pods = await world.uids(), await world.uids(PODS)
         assert await world.controller.stop() == 0, world.controller.tail()
@@ -206,7 +208,7 @@ async def test_changes_since_the_backup_survive_its_restore(
         # The restored store takes "waits" for a job that is still to be submitted.
         await world.call("POST", "/v1/maintenance", {"action": "resume"})
         await check_sessions(world)
-        await check_orchestrator(world, told, charged)
+        await check_orchestrator(world, position, charged)
         # Objects may go, as a finished job's do. No object is new, and none exists twice.
         assert (await world.uids()).items() <= vcjobs.items()
         assert (await world.uids(PODS)).items() <= pods.items()
@@ -216,7 +218,7 @@ async def test_changes_since_the_backup_survive_its_restore(
         await world.gateway.start()
         await check_sessions(world)
         assert [status for status, _ in world.seen] == [200], world.seen
-        await end_all(world, through=told)
+        await end_all(world, through=position)
         assert await foreign_objects(world.admin) == foreign
 
 

@@ -107,8 +107,8 @@ async def test_refused_pods_are_the_waiting_reason_after_their_events_expired(
     await controller.start()
     await says(controller, "quota", "forbidden", text)
     history = await controller.call("GET", "/v1/jobs/quota/history")
-    told = [one["message"] for one in history["updates"]]
-    assert sum(text in (message or "") for message in told) == 1, told
+    updates = [one["message"] for one in history["updates"]]
+    assert sum(text in (message or "") for message in updates) == 1, updates
 
 
 async def test_a_refusal_from_before_a_restart_is_not_the_waiting_reason(

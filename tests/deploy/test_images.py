@@ -159,8 +159,8 @@ def wait_until_healthy(process: subprocess.Popen[bytes], addresses: Path) -> Non
         assert time.monotonic() < deadline, "it does not listen"
         time.sleep(0.05)
     ops = json.loads(addresses.read_text())["ops"]
-    with urllib.request.urlopen(f"http://{ops}/healthz", timeout=5) as answer:
-        assert answer.status == 200
+    with urllib.request.urlopen(f"http://{ops}/healthz", timeout=5) as response:
+        assert response.status == 200
 
 
 def without_bytecode(folder: Path) -> list[Path]:

@@ -296,8 +296,8 @@ async def live(controller: Controller, admin: Kube) -> None:
     wrong = {"id": "no", "owner": {"user": "ada"}, "image": "busybox"}
     said = {"plugins": {"cost_centre": {"centre": "alchemy"}}}
     body = {"items": [wrong | said]}
-    answer = await controller.call("POST", "/v1/jobs", body, expect=422)
-    (problem,) = answer["details"]["problems"]
+    response = await controller.call("POST", "/v1/jobs", body, expect=422)
+    (problem,) = response["details"]["problems"]
     assert problem == {
         "path": "items[0].plugins.cost_centre.centre", "message": "is not open",
     }  # fmt: skip

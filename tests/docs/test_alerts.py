@@ -28,8 +28,8 @@ def test_rules_use_only_documented_metrics() -> None:
 
 def test_each_documented_alert_is_a_rule_with_an_explanation() -> None:
     table = PAGE.partition("## Alerts worth having")[2].partition("\n## ")[0]
-    told = set(_NAME.findall(table))
-    assert told <= {name for rule in rules() for name in _NAME.findall(rule["expr"])}
+    listed = set(_NAME.findall(table))
+    assert listed <= {name for rule in rules() for name in _NAME.findall(rule["expr"])}
     for rule in rules():
         assert rule["annotations"]["summary"], rule
         assert rule["annotations"]["description"], rule

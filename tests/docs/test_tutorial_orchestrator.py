@@ -56,13 +56,13 @@ async def test_a_broken_stream_is_resumed_from_its_position() -> None:
         )
         try:
             assert program.stdout is not None
-            told = list[str]()
-            while len(told) < 3:
+            reported = list[str]()
+            while len(reported) < 3:
                 line = (await program.stdout.readline()).decode()
                 assert line, "it has ended"
-                told += [line.split()[0]] if line.startswith("j") else []
+                reported += [line.split()[0]] if line.startswith("j") else []
         finally:
             program.terminate()
             await program.wait()
-    assert told == ["j1", "j2", "j3"]
+    assert reported == ["j1", "j2", "j3"]
     assert asked[:3] == ["0", "1", "2"]

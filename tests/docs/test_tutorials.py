@@ -160,16 +160,16 @@ async def seen_in_browser(link: str, text: str) -> None:
         while (opened := await open_link(http, link)) is None:
             await asyncio.sleep(0.1)
         await opened.until_ready()
-        async with await opened.get(opened.start) as answer:
-            assert text in await answer.text()
+        async with await opened.get(opened.start) as response:
+            assert text in await response.text()
 
 
 @pytest.mark.needs("curl")
 async def test_an_app_of_ones_own_is_opened(installed: Path) -> None:
     with ExitStack() as stack:
         printed = await follow_tutorial("own-app.md", installed, stack)
-        told = [one.read_text()[-2000:] for one in sorted(installed.parent.glob("*.log"))]
-        assert "#token=" in printed[-1], "\n".join(told)
+        text = [one.read_text()[-2000:] for one in sorted(installed.parent.glob("*.log"))]
+        assert "#token=" in printed[-1], "\n".join(text)
         await seen_in_browser(printed[-1].strip(), "Directory listing")
 
 
@@ -178,8 +178,8 @@ async def test_an_app_of_ones_own_is_opened(installed: Path) -> None:
 async def test_all_tutorials_work_in_order_from_a_fresh_clone(empty: Path) -> None:
     with ExitStack() as stack:
         printed = await follow_tutorial("first-session.md", empty, stack)
-        async with client() as http, http.get("http://localhost:8480") as answer:
-            assert answer.status == 200
+        async with client() as http, http.get("http://localhost:8480") as response:
+            assert response.status == 200
     assert "jupyterlab" in printed[-1].lower()
     for name, text in (("own-orchestrator.md", "JupyterLab"), ("own-app.md", "Directory listing")):
         with ExitStack() as stack:

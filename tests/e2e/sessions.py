@@ -58,10 +58,10 @@ class Kernel:
         await self.socket.send_json(request)
         async with asyncio.timeout(PATIENCE_SECONDS):
             while True:
-                answer: dict[str, Any] = await self.socket.receive_json()
-                mine = answer["parent_header"].get("msg_id") == request["header"]["msg_id"]
-                if mine and answer["msg_type"] == "execute_result":
-                    return bool(answer["content"]["data"]["text/plain"] == "42")
+                response: dict[str, Any] = await self.socket.receive_json()
+                mine = response["parent_header"].get("msg_id") == request["header"]["msg_id"]
+                if mine and response["msg_type"] == "execute_result":
+                    return bool(response["content"]["data"]["text/plain"] == "42")
 
 
 @dataclass

@@ -190,5 +190,5 @@ async def test_jupyterlab_uploads_and_downloads_200_mb(
 
 
 async def _size(lab: Page, name: str) -> object:
-    ask = f"fetch('/api/contents/{name}?content=0').then((a) => a.ok ? a.json() : {{}})"
-    return (await lab.evaluate(ask)).get("size")
+    request = f"fetch('/api/contents/{name}?content=0').then((a) => a.ok ? a.json() : {{}})"
+    return (await lab.evaluate(request)).get("size")

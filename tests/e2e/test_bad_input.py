@@ -76,16 +76,16 @@ async def test_a_bad_job_is_refused_with_its_errors_and_not_created(
 ) -> None:
     before = await vcjobs(system)
     headers = {"Content-Type": "application/json"}
-    async with api.post("/v1/jobs", data=data, headers=headers) as answer:
-        assert 400 <= answer.status < 500, await answer.text()
-        error = await answer.json()
+    async with api.post("/v1/jobs", data=data, headers=headers) as response:
+        assert 400 <= response.status < 500, await response.text()
+        error = await response.json()
     assert error["code"]
     assert error["message"]
     for name in named:
         assert name in json.dumps(error.get("details", error["message"])), error
     assert await vcjobs(system) <= before
-    async with api.get("/v1/jobs/bad-input") as answer:
-        assert answer.status == 404
+    async with api.get("/v1/jobs/bad-input") as response:
+        assert response.status == 404
 
 
 async def test_a_body_of_ten_megabytes_is_413(
@@ -95,9 +95,9 @@ async def test_a_body_of_ten_megabytes_is_413(
     data = io.BytesIO(body(labels={"x": "y" * 10_000_000}))
     async with api.post(
         "/v1/jobs", data=data, headers={"Content-Type": "application/json"}
-    ) as answer:
-        assert answer.status == 413
-        assert (await answer.json())["code"]
+    ) as response:
+        assert response.status == 413
+        assert (await response.json())["code"]
     assert await vcjobs(system) <= before
 
 
@@ -110,6 +110,6 @@ async def test_only_the_orchestrator_may_call_the_api(system: LocalSystem) -> No
     async with aiohttp.ClientSession(url) as stranger:
         for token in ("", "x", for_gateway, old):
             headers = {"Authorization": f"Bearer {token}"} if token else {}
-            async with stranger.get("/v1/jobs", headers=headers) as answer:
-                assert answer.status == 401
-                assert set(await answer.json()) >= {"code", "message"}
+            async with stranger.get("/v1/jobs", headers=headers) as response:
+                assert response.status == 401
+                assert set(await response.json()) >= {"code", "message"}

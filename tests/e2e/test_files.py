@@ -41,8 +41,8 @@ async def test_a_job_chain_passes_its_files_in_the_demo(system: LocalSystem) -> 
     headers = {"Authorization": f"Bearer {tokens.for_controller(time.time())}"}
     async with aiohttp.ClientSession(system.layout.api_url, headers=headers) as api:
         asked = {"items": [COMMON | job for job in CHAIN]}
-        async with api.post("/v1/jobs", json=asked) as answer:
-            assert answer.status == 200, await answer.text()
+        async with api.post("/v1/jobs", json=asked) as response:
+            assert response.status == 200, await response.text()
 
         async def over() -> dict[str, Any] | None:
             job: dict[str, Any] = await (await api.get("/v1/jobs/reads-files")).json()

@@ -37,8 +37,8 @@ def _runs(text: str, job: str) -> bool:
 async def test_a_job_is_listed_whether_or_not_it_runs(system: LocalSystem) -> None:
     async with aiohttp.ClientSession(system.address) as ada:
         await ada.post("/api/login", json={"user": "ada"})
-        async with ada.post("/api/jobs", json={"app": "shell"}) as answer:
-            job = (await answer.json())["id"]
+        async with ada.post("/api/jobs", json={"app": "shell"}) as response:
+            job = (await response.json())["id"]
         async with asyncio.timeout(PATIENCE_SECONDS):
             while f"j-{job}" not in (text := await kubectl(system, "get", "vcjob", "-A")):
                 await asyncio.sleep(0.3)
@@ -49,16 +49,16 @@ async def test_a_job_is_listed_whether_or_not_it_runs(system: LocalSystem) -> No
         assert system.job_namespace in (None, row[0])
         described = await kubectl(system, "describe", "vcjob", "-n", row[0], row[1])
         assert "fumarole.dev/job" in described
-        async with ada.post(f"/api/jobs/{job}/stop", json={}) as answer:
-            assert answer.status == 200
+        async with ada.post(f"/api/jobs/{job}/stop", json={}) as response:
+            assert response.status == 200
 
 
 @pytest.mark.usefixtures("shells")
 async def test_jobs_and_pods_are_listed_as_on_any_cluster(system: LocalSystem) -> None:
     async with aiohttp.ClientSession(system.address) as ada:
         await ada.post("/api/login", json={"user": "ada"})
-        async with ada.post("/api/jobs", json={"app": "shell"}) as answer:
-            job = (await answer.json())["id"]
+        async with ada.post("/api/jobs", json={"app": "shell"}) as response:
+            job = (await response.json())["id"]
         async with asyncio.timeout(PATIENCE_SECONDS):
             while not _runs(text := await kubectl(system, "get", "vcjob,pods", "-A"), job):
                 await asyncio.sleep(0.3)
@@ -71,5 +71,5 @@ async def test_jobs_and_pods_are_listed_as_on_any_cluster(system: LocalSystem) -
         assert row[2:4] == ["1/1", "Running"]
         described = await kubectl(system, "describe", "pod", "-n", row[0], f"j-{job}-job-0")
         assert "fumarole.dev/job" in described
-        async with ada.post(f"/api/jobs/{job}/stop", json={}) as answer:
-            assert answer.status == 200
+        async with ada.post(f"/api/jobs/{job}/stop", json={}) as response:
+            assert response.status == 200

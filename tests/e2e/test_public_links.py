@@ -55,8 +55,8 @@ async def orchestrator(system: LocalSystem) -> AsyncIterator[Controller]:
 
 
 async def asked(http: aiohttp.ClientSession, url: str, **headers: str) -> tuple[int, str]:
-    async with http.get(url, headers=headers, allow_redirects=False) as answer:
-        return answer.status, await answer.text()
+    async with http.get(url, headers=headers, allow_redirects=False) as response:
+        return response.status, await response.text()
 
 
 async def asked_while_ending(http: aiohttp.ClientSession, url: str) -> tuple[int, str]:
@@ -78,10 +78,10 @@ async def test_a_public_link_opens_without_a_token_and_the_private_host_does_not
         await controller.submit(JOB)
         session = await controller.open_session({"job": "linked-1", "rank": 0, "endpoint": "app"})
         async with asyncio.timeout(PATIENCE_SECONDS):
-            while (answer := await asked(http, f"{link}/a?b=c"))[0] != 200:
-                assert answer[0] in (404, 502, 503), answer
+            while (response := await asked(http, f"{link}/a?b=c"))[0] != 200:
+                assert response[0] in (404, 502, 503), response
                 await asyncio.sleep(0.1)
-        assert answer[1] == "app /a?b=c nobody -"
+        assert response[1] == "app /a?b=c nobody -"
         # Forged identity fields do not cross; the app's own cookies do.
         spoofed = {"X-Forwarded-User": "ada", "Cookie": "own=1"}
         assert await asked(http, f"{link}/", **spoofed) == (200, "app / nobody own=1")
@@ -95,6 +95,6 @@ async def test_a_public_link_opens_without_a_token_and_the_private_host_does_not
         await controller.delete("linked-1")
         async with asyncio.timeout(PATIENCE_SECONDS):
             # The gateway answers 410 only while the job is ending.
-            while (answer := await asked_while_ending(http, f"{link}/"))[0] in (200, 410):
+            while (response := await asked_while_ending(http, f"{link}/"))[0] in (200, 410):
                 await asyncio.sleep(0.1)
-        assert answer[0] == 404
+        assert response[0] == 404

@@ -68,17 +68,17 @@ async def target(system: LocalSystem) -> AsyncIterator[Target]:
 async def opening(link: Link, token: str) -> int:
     async with client() as http:
         form = {"token": token, "next": "/"}
-        async with http.post(link.origin + link.path, data=form, allow_redirects=False) as answer:
-            return answer.status
+        async with http.post(link.origin + link.path, data=form, allow_redirects=False) as response:
+            return response.status
 
 
 async def test_the_link_without_a_token_is_401_for_everything(target: Target) -> None:
     async with client() as http:
         for path in ("/", "/lab", "/api/kernels", "/.fumarole/connect", "/.fumarole/state"):
             for method in ("GET", "POST", "OPTIONS", "DELETE"):
-                async with http.request(method, target.link.origin + path) as answer:
-                    assert answer.status == 401, (method, path)
-                    assert "jupyter" not in (await answer.text()).lower()
+                async with http.request(method, target.link.origin + path) as response:
+                    assert response.status == 401, (method, path)
+                    assert "jupyter" not in (await response.text()).lower()
         with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
             await http.ws_connect(
                 target.link.origin + "/api/events/subscribe", headers={"Origin": target.link.origin}
@@ -121,8 +121,8 @@ async def test_a_used_token_is_refused_everywhere(target: Target) -> None:
     assert await opening(target.link, token) == 303
     async with client() as http:
         for header in ({"Fumarole-Token": token}, {"Authorization": f"Bearer {token}"}):
-            async with http.get(target.link.origin + "/api", headers=header) as answer:
-                assert answer.status == 401
+            async with http.get(target.link.origin + "/api", headers=header) as response:
+                assert response.status == 401
 
 
 async def test_only_one_of_many_concurrent_attempts_opens(target: Target) -> None:
@@ -161,8 +161,8 @@ async def test_a_bearer_cannot_open_and_stays_a_bearer(target: Target) -> None:
     async with client() as http:
         for _ in range(3):
             headers = {"Authorization": f"Bearer {token}"}
-            async with http.get(target.link.origin + "/api", headers=headers) as answer:
-                assert answer.status == 200
+            async with http.get(target.link.origin + "/api", headers=headers) as response:
+                assert response.status == 200
     assert await opening(target.link, token) == 401
 
 

@@ -125,9 +125,9 @@ class Orchestrator:
 
     async def call(self, method: str, path: str, body: Any = None) -> dict[str, Any]:
         headers = {"Authorization": f"Bearer {self._tokens.for_controller(time.time())}"}
-        async with self._http.request(method, path, json=body, headers=headers) as answer:
-            said: dict[str, Any] = await answer.json()
-            assert answer.status < 300, said
+        async with self._http.request(method, path, json=body, headers=headers) as response:
+            said: dict[str, Any] = await response.json()
+            assert response.status < 300, said
             return said
 
     async def open(self, tool: str, *, job: str) -> dict[str, Any]:

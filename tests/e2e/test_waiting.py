@@ -51,8 +51,8 @@ async def test_a_start_page_shows_the_place_in_the_queue_while_it_is_open(
     async with orchestrator(system) as asked:
 
         async def stands(name: str, *, as_: tuple[str, str | None]) -> bool:
-            told = await asked.call("GET", f"/v1/jobs/{name}")
-            return (told["state"], told["reason"]) == as_
+            body = await asked.call("GET", f"/v1/jobs/{name}")
+            return (body["state"], body["reason"]) == as_
 
         standing: list[tuple[str, str | None]] = [("RUNNING", None), *[("IN_QUEUE", "queued")] * 2]
         for name, as_ in zip(names, standing, strict=True):

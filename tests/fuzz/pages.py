@@ -195,13 +195,13 @@ class Pages:
     async def _fresh(self, socket: ServerConnection) -> None:
         """Attach the page anew; wait until it has sent its first messages and shows the output."""
         self._number += 1
-        told, shell = self._texts, f"shell-{self._number}$"
+        reported, shell = self._texts, f"shell-{self._number}$"
         await socket.send('{"type": "attached", "mode": "control", "resumed": false}')
         await socket.send(f"\r\n{shell} ".encode())
         page = self._people[0].page
         await page.wait_for_function(_SHOWS, arg=shell, timeout=WAIT_SECONDS * 1000)
         async with asyncio.timeout(WAIT_SECONDS):
-            while self._texts == told:  # its size, which follows all typed input
+            while self._texts == reported:  # its size, which follows all typed input
                 await asyncio.sleep(0.005)
 
     async def _probe(self, socket: ServerConnection) -> None:

@@ -63,8 +63,8 @@ class World:
         """Wait until the gateway has applied everything that was published."""
         async with asyncio.timeout(5):
             while True:
-                told = (await self.gateway.ask_ops("/debug/routes")).text
-                if f'"seq": {self.publisher.seq},' in told and self.publisher.epoch in told:
+                state = (await self.gateway.ask_ops("/debug/routes")).text
+                if f'"seq": {self.publisher.seq},' in state and self.publisher.epoch in state:
                     return
                 await asyncio.sleep(0.005)
 

@@ -29,9 +29,9 @@ def code_of(answer: Answer) -> str:
     """Return the code in a JSON refusal, and check the response's form."""
     assert answer.headers["cache-control"] == "no-store"
     assert answer.headers["content-type"].startswith("application/json")
-    told = json.loads(answer.body)
-    assert set(told) == {"code", "message"}
-    return str(told["code"])
+    body = json.loads(answer.body)
+    assert set(body) == {"code", "message"}
+    return str(body["code"])
 
 
 class Connection:

@@ -146,9 +146,9 @@ class GatewayProcess:
 
     async def open(self, sid: str, **claims: Any) -> str:
         """Open *sid* as a program would; return the cookie's name and value."""
-        answer = await self.post_token(sid, self.signer.token(sid, **claims))
-        assert answer.status == 303, answer
-        return answer.headers["set-cookie"].partition(";")[0]
+        response = await self.post_token(sid, self.signer.token(sid, **claims))
+        assert response.status == 303, response
+        return response.headers["set-cookie"].partition(";")[0]
 
     async def post_token(
         self, sid: str, token: str, *, headers: Mapping[str, str] | None = None, **fields: Any

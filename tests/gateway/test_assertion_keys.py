@@ -69,9 +69,9 @@ def test_a_new_key_file_is_loaded_and_an_invalid_one_keeps_the_last_valid(
     assert first not in kids(keys.assertions.jwks)
     registry = CollectorRegistry()
     registry.register(keys)
-    told = generate_latest(registry).decode()
-    assert 'fumarole_gateway_assertion_key_reloads_total{result="taken"} 2.0' in told
-    assert "fumarole_gateway_assertions_signed_total 0.0" in told
+    exported = generate_latest(registry).decode()
+    assert 'fumarole_gateway_assertion_key_reloads_total{result="taken"} 2.0' in exported
+    assert "fumarole_gateway_assertions_signed_total 0.0" in exported
 
 
 def printed(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -46,8 +46,8 @@ async def opened(
 ) -> tuple[int, str | None, str]:
     """Open *sid* from the address *source*; return status, Retry-After and code."""
     token = token or world.gateway.signer.token(sid, **claims)
-    answer = await world.gateway.post_token(sid, token, headers={"X-Forwarded-For": source})
-    return answer.status, answer.headers.get("retry-after"), answer.text
+    response = await world.gateway.post_token(sid, token, headers={"X-Forwarded-For": source})
+    return response.status, response.headers.get("retry-after"), response.text
 
 
 async def test_an_address_that_opens_too_often_gets_429(world: World) -> None:
@@ -93,8 +93,8 @@ async def test_a_user_who_opens_too_often_gets_429_and_the_token_is_not_spent(wo
     status, again, _ = await opened(world, sid, source="192.0.2.13", token=token)
     assert (status, bool(again)) == (429, True)
     # The rate-limited attempt did not spend the token: it is still valid as a bearer token.
-    answer = await world.gateway.ask(sid, "GET", "/", {"Fumarole-Token": token})
-    assert answer.status == 502
+    response = await world.gateway.ask(sid, "GET", "/", {"Fumarole-Token": token})
+    assert response.status == 502
 
 
 async def test_a_user_cannot_exhaust_the_limit_of_another(world: World) -> None:
@@ -122,8 +122,8 @@ async def test_a_flood_of_tokens_delays_no_other_client(world: World) -> None:
             credential = {"Fumarole-Token": forger.token(sid)}
             await connection.send(make_request("GET", "/", head | credential))
         began = time.monotonic()
-        answer = await world.gateway.ask(sid, "GET", "/", {"Cookie": cookie})
-        assert answer.status == 200
+        response = await world.gateway.ask(sid, "GET", "/", {"Cookie": cookie})
+        assert response.status == 200
         assert time.monotonic() - began < 5
         statuses = {(await connection.answer()).status for connection in flood}
         assert statuses <= {401, 429}
@@ -139,9 +139,9 @@ async def test_an_address_that_is_refused_too_often_gets_429(world: World) -> No
         path = "/.fumarole/nothing" if number % 2 else "/"
         assert (await world.gateway.ask(sid, "GET", path, client)).status == 401
     for path in ("/.fumarole/nothing", "/"):
-        answer = await world.gateway.ask(sid, "GET", path, client)
-        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
-        assert "too_many_refusals" in answer.text
+        response = await world.gateway.ask(sid, "GET", path, client)
+        assert (response.status, response.headers["retry-after"]) == (429, "1")
+        assert "too_many_refusals" in response.text
     other = {"X-Forwarded-For": "192.0.2.51"}
     assert (await world.gateway.ask(sid, "GET", "/", other)).status == 401
 
@@ -161,9 +161,9 @@ async def test_a_gateway_short_of_memory_is_unready_and_sheds_requests(
             assert ready.status == 503
             assert "short of memory" in ready.text
             assert (await gateway.ask_ops("/healthz")).status == 200
-            answer = await gateway.ask(sid, "GET", "/", {})
-            assert answer.status == 503
-            assert "gateway_overloaded" in answer.text
+            response = await gateway.ask(sid, "GET", "/", {})
+            assert response.status == 503
+            assert "gateway_overloaded" in response.text
             metrics = (await gateway.ask_ops("/metrics")).text
             assert 'fumarole_gateway_shedding{step="requests"} 1.0' in metrics
         finally:

@@ -55,9 +55,9 @@ async def test_any_head_gets_a_gateway_response_for_a_page(world: World, fields:
     connection = await world.gateway.connect()
     lines = ["POST /.fumarole/open HTTP/1.1", f"Host: {world.gateway.host(sid)}", *fields]
     await connection.send("\r\n".join([*lines, "Content-Length: 2", "", "{}"]).encode())
-    answer = await connection.answer()
-    assert (answer.status, code_of(answer)) == (400, "bad_request")
-    assert answer.headers["server"] == "fumarole"
+    response = await connection.answer()
+    assert (response.status, code_of(response)) == (400, "bad_request")
+    assert response.headers["server"] == "fumarole"
     await connection.close()
 
 
@@ -69,8 +69,8 @@ async def test_an_oversize_content_length_is_refused_before_the_body_arrives(
     lines = ["POST /.fumarole/open HTTP/1.1", f"Host: {world.gateway.host(sid)}"]
     lines += [f"Content-Length: {MAX_BODY_BYTES + 1}", "", ""]
     await connection.send("\r\n".join(lines).encode())
-    answer = await connection.answer()
-    assert (answer.status, code_of(answer)) == (413, "body_too_large")
+    response = await connection.answer()
+    assert (response.status, code_of(response)) == (413, "body_too_large")
     await connection.close()
 
 

@@ -28,8 +28,8 @@ async def test_cookies_of_a_sibling_host_block_no_user(world: World) -> None:
 async def test_gateway_pages_are_reachable_despite_sibling_cookies(world: World, path: str) -> None:
     sid = await world.publish(port=1)
     cookie = await world.gateway.open(sid)
-    answer = await world.gateway.ask(sid, "GET", path, {"Cookie": f"{SIBLINGS}; {cookie}"} | HTML)
-    assert answer.status == 200
+    response = await world.gateway.ask(sid, "GET", path, {"Cookie": f"{SIBLINGS}; {cookie}"} | HTML)
+    assert response.status == 200
 
 
 async def test_a_session_can_be_opened_despite_sibling_cookies(world: World) -> None:
@@ -37,17 +37,17 @@ async def test_a_session_can_be_opened_despite_sibling_cookies(world: World) -> 
     token = world.gateway.signer.token(sid)
     sent = {"Cookie": SIBLINGS, "Content-Type": "application/json"}
     body = b'{"token": "%b"}' % token.encode()
-    answer = await world.gateway.ask(sid, "POST", "/.fumarole/open", sent, body)
-    assert answer.status == 303
+    response = await world.gateway.ask(sid, "POST", "/.fumarole/open", sent, body)
+    assert response.status == 303
 
 
 async def test_too_many_cookies_are_expired_only_by_a_click(world: World) -> None:
     sid = await world.publish(port=1)
     sent = {"Cookie": MORE} | HTML
-    answer = await world.gateway.ask(sid, "GET", "/", sent)
-    assert answer.status == 431
-    assert "set-cookie" not in answer.headers
-    assert b"/.fumarole/cookies" in answer.body
+    response = await world.gateway.ask(sid, "GET", "/", sent)
+    assert response.status == 431
+    assert "set-cookie" not in response.headers
+    assert b"/.fumarole/cookies" in response.body
     click = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "navigate"}
     cleared = await world.gateway.ask(sid, "GET", "/.fumarole/cookies", sent | click)
     assert cleared.status == 431
@@ -60,10 +60,10 @@ async def test_too_many_cookies_are_expired_only_by_a_click(world: World) -> Non
 async def test_expiring_cookies_works_also_with_a_small_head(world: World) -> None:
     sid = await world.publish(port=1)
     click = {"Sec-Fetch-Site": "same-origin", "Cookie": "a=1; fumarole=x"} | HTML
-    answer = await world.gateway.ask(sid, "GET", "/.fumarole/cookies", click)
-    assert (answer.status, answer.headers["location"]) == (303, "/")
-    assert "a=; Path=/; Max-Age=0" in str(answer.headers)
-    assert "fumarole=;" not in str(answer.headers)
+    response = await world.gateway.ask(sid, "GET", "/.fumarole/cookies", click)
+    assert (response.status, response.headers["location"]) == (303, "/")
+    assert "a=; Path=/; Max-Age=0" in str(response.headers)
+    assert "fumarole=;" not in str(response.headers)
     refused = await world.gateway.ask(sid, "GET", "/.fumarole/cookies", {"Cookie": "a=1"})
     assert refused.status == 403
 
@@ -74,10 +74,10 @@ async def test_the_next_user_gets_no_data_of_the_previous_one(world: World) -> N
     token = world.gateway.signer.token(sid, sub="grace")
     sent = {"Cookie": f"theme=dark; {cookie}", "Content-Type": "application/json"}
     body = b'{"token": "%b", "replace": true}' % token.encode()
-    answer = await world.gateway.ask(sid, "POST", "/.fumarole/open", sent, body)
-    assert answer.status == 303
-    assert answer.headers["clear-site-data"] == '"cache", "storage"'
-    assert "theme=; Path=/; Max-Age=0" in str(answer.headers)
+    response = await world.gateway.ask(sid, "POST", "/.fumarole/open", sent, body)
+    assert response.status == 303
+    assert response.headers["clear-site-data"] == '"cache", "storage"'
+    assert "theme=; Path=/; Max-Age=0" in str(response.headers)
 
 
 async def test_the_same_user_keeps_the_apps_stored_data(world: World) -> None:
@@ -86,7 +86,7 @@ async def test_the_same_user_keeps_the_apps_stored_data(world: World) -> None:
     token = world.gateway.signer.token(sid, sub="ada")
     sent = {"Cookie": f"theme=dark; {cookie}", "Content-Type": "application/json"}
     body = b'{"token": "%b"}' % token.encode()
-    answer = await world.gateway.ask(sid, "POST", "/.fumarole/open", sent, body)
-    assert answer.status == 303
-    assert "clear-site-data" not in answer.headers
-    assert "theme=" not in str(answer.headers)
+    response = await world.gateway.ask(sid, "POST", "/.fumarole/open", sent, body)
+    assert response.status == 303
+    assert "clear-site-data" not in response.headers
+    assert "theme=" not in str(response.headers)

@@ -21,8 +21,8 @@ async def test_a_sign_out_is_sent_before_shutdown(tmp_path: Path) -> None:
             redis = world.publisher._redis
             await redis.client_pause(1500, all=False)
             sent = {"Cookie": cookie, "Origin": gateway.origin(sid), "Accept": "application/json"}
-            answer = await gateway.ask(sid, "POST", "/.fumarole/sign-out", sent)
-            assert (answer.status, '"everywhere": false' in answer.text) == (200, True)
+            response = await gateway.ask(sid, "POST", "/.fumarole/sign-out", sent)
+            assert (response.status, '"everywhere": false' in response.text) == (200, True)
             gateway.signal(signal.SIGTERM)
             assert await gateway.wait() == 0
             await asyncio.sleep(1)

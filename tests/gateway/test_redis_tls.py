@@ -19,8 +19,8 @@ pytestmark = pytest.mark.needs("redis-tls")
 async def until_said(gateway: GatewayProcess, *words: str) -> None:
     """Wait until readiness contains all of *words*."""
     while True:
-        told = (await gateway.ask_ops("/readyz")).text
-        if all(word in told for word in words):
+        state = (await gateway.ask_ops("/readyz")).text
+        if all(word in state for word in words):
             return
         await asyncio.sleep(0.05)
 

@@ -88,15 +88,15 @@ async def ask_everything(world: World, sid: str, cookie: str) -> bytes:
                 raw = make_request(method, path, {"Host": gateway.host(sid), **headers, **more})
                 with suppress(OSError, TimeoutError, EOFError):
                     await connection.send(raw)
-                    answer = await connection.answer(method)
-                    if answer.status >= 400:
-                        said += answer.body + str(answer.headers).encode()
+                    response = await connection.answer(method)
+                    if response.status >= 400:
+                        said += response.body + str(response.headers).encode()
                 await connection.close()
     for body in (token, json.dumps({"token": token + "x"}), json.dumps({"token": [token]}), "{"):
         for content_type in ("application/json", "application/x-www-form-urlencoded", token):
             head = {"Content-Type": content_type}
-            answer = await gateway.ask(sid, "POST", "/.fumarole/open", head, body.encode())
-            said += answer.body + str(answer.headers).encode()
+            response = await gateway.ask(sid, "POST", "/.fumarole/open", head, body.encode())
+            said += response.body + str(response.headers).encode()
     return said
 
 

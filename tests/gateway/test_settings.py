@@ -149,12 +149,12 @@ def test_each_duration_is_a_setting(values: dict[str, str], name: str) -> None:
 
 def test_upstream_networks_must_not_contain_the_api_server(values: dict[str, str]) -> None:
     assert read(values).refused_networks == ()
-    told = {
+    environment = {
         "KUBERNETES_SERVICE_HOST": "10.96.0.1",
         "FUMAROLE_GATEWAY_REFUSED_NETWORKS": "192.0.2.0/24",
     }
     networks = tuple(map(ip_network, ("192.0.2.0/24", "10.96.0.1/32")))
-    assert read(values | told).refused_networks == networks
+    assert read(values | environment).refused_networks == networks
     assert read(values | {"KUBERNETES_SERVICE_HOST": "fd00::1"}).refused_networks
     assert read(values | {"KUBERNETES_SERVICE_HOST": "api.example.com"}).refused_networks == ()
 

@@ -60,8 +60,8 @@ class Screen:
     @property
     def size(self) -> tuple[int, int]:
         """The current size of the display."""
-        told = self.root.get_geometry()
-        return told.width, told.height
+        geometry = self.root.get_geometry()
+        return geometry.width, geometry.height
 
     @property
     def clipboard_is_empty(self) -> bool:
@@ -130,14 +130,14 @@ class Screen:
             event.requestor.change_property(asked, names["UTF8_STRING"], 8, self._text)
         else:
             asked = X.NONE
-        answer = x_event.SelectionNotify(
+        response = x_event.SelectionNotify(
             time=event.time,
             requestor=event.requestor,
             selection=event.selection,
             target=event.target,
             property=asked,
         )
-        event.requestor.send_event(answer)
+        event.requestor.send_event(response)
         self._display.flush()
 
     def close(self) -> None:

@@ -51,9 +51,10 @@ def main() -> None:
 async def _run() -> None:
     app = await asyncio.start_server(_App().serve, "127.0.0.1", 0)
     print(app.sockets[0].getsockname()[1], flush=True)
-    told = json.loads(await asyncio.to_thread(sys.stdin.readline))
+    orders = json.loads(await asyncio.to_thread(sys.stdin.readline))
     browsers = [
-        _Browser(number=number, **told["all"], **one) for number, one in enumerate(told["sessions"])
+        _Browser(number=number, **orders["all"], **one)
+        for number, one in enumerate(orders["sessions"])
     ]
     tasks = [asyncio.create_task(browser.work()) for browser in browsers]
     while await asyncio.to_thread(sys.stdin.readline):

@@ -136,8 +136,8 @@ class Client:
         script = {PUBLISH: publish, SWAP: swap, NOTICE: notice}[text]
 
         async def call(keys: list[str], args: list[Any]) -> bytes:
-            answer: str = await self.turn(lambda: script(self.server, keys, args))
-            return answer.encode()
+            response: str = await self.turn(lambda: script(self.server, keys, args))
+            return response.encode()
 
         return call
 

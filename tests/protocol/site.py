@@ -88,8 +88,8 @@ class Site:
         """Open a session of *job* at one gateway; its users visit both gateways."""
         sid = await self.controller.open(job, kind="web", port=8000)
         await self._until_ready(sid)
-        answer = await eventually(lambda: self._opened(sid, job), what=f"{sid} cannot be opened")
-        visit = VisitedSession(sid, job, answer.headers["set-cookie"].partition(";")[0])
+        response = await eventually(lambda: self._opened(sid, job), what=f"{sid} cannot be opened")
+        visit = VisitedSession(sid, job, response.headers["set-cookie"].partition(";")[0])
         # A running job may not listen yet.
         await eventually(lambda: self._answers(visit), what=f"{job} does not answer")
         self.visits.append(visit)
@@ -105,9 +105,9 @@ class Site:
         knows
         whether they were used.
         """
-        answer = await self._post(self.gateways[0], sid, *self.token(sid, job))
-        assert answer.status in (303, 503), (answer.status, answer.body)
-        return answer if answer.status == 303 else None
+        response = await self._post(self.gateways[0], sid, *self.token(sid, job))
+        assert response.status in (303, 503), (response.status, response.body)
+        return response if response.status == 303 else None
 
     def token(self, sid: str, job: str) -> tuple[str, str]:
         """Return a token for the session, and its jti."""
@@ -123,10 +123,10 @@ class Site:
         await eventually(ready, seconds=30.0, what=f"{sid} is not ready")
 
     async def _post(self, gateway: GatewayProcess, sid: str, token: str, jti: str) -> Answer:
-        answer = await gateway.post_token(sid, token)
-        if answer.status == 303:
+        response = await gateway.post_token(sid, token)
+        if response.status == 303:
             self.findings.opened[jti] = self.findings.opened.get(jti, 0) + 1
-        return answer
+        return response
 
     async def try_everywhere(self, sid: str, token: str, jti: str) -> None:
         """Present the token once more, at every gateway at the same time."""
@@ -151,13 +151,13 @@ class Site:
             for visit in list(self.visits):
                 good = visit.good
                 try:
-                    answer = await gateway.ask(visit.sid, "GET", "/", {"Cookie": visit.cookie})
+                    response = await gateway.ask(visit.sid, "GET", "/", {"Cookie": visit.cookie})
                 except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
                     # The connection of a grant that has just ended is reset.
                     if good and visit.good and gateway not in self.stopped:
                         self.findings.refused.append(f"{visit.sid}: {type(error).__name__}")
                     continue
-                self._note(visit, answer, good=good and visit.good)
+                self._note(visit, response, good=good and visit.good)
             await asyncio.sleep(LOOK_SECONDS)
 
     def _note(self, visit: VisitedSession, answer: Answer, *, good: bool) -> None:
@@ -175,19 +175,19 @@ class Site:
 
     async def positions(self) -> list[tuple[Any, ...]]:
         """Return epoch, seq and hash of the controller, the gateways and their workers."""
-        told = [await self._controller_position()]
+        found = [await self._controller_position()]
         for gateway in self.gateways:
             one = json.loads((await gateway.ask_ops("/debug/routes")).text)
-            told += [
+            found += [
                 (each.get("epoch"), each.get("seq"), each.get("hash"))
                 for each in (one, *one.get("workers", ()))
             ]
-        return told
+        return found
 
     async def _controller_position(self) -> tuple[Any, ...]:
         url = f"http://{self.controller.addresses['ops']}/debug/routes"
-        async with aiohttp.ClientSession() as client, client.get(url) as answer:
-            one = await answer.json()
+        async with aiohttp.ClientSession() as client, client.get(url) as response:
+            one = await response.json()
         published = one["published"] and not one["changed_jobs"]
         return (one["epoch"] if published else "not published", one["seq"], one["hash"])
 

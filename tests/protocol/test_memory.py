@@ -100,7 +100,9 @@ async def test_messages_reach_subscribers() -> None:
         await pair.do(1, "rebuild", 1)
         await pair.do(1, "upsert", 2)
         await pair.do(1, "notice", 2)
-        told = [await asyncio.wait_for(anext(messages), 5) for _ in range(3)]
-    assert [b"Heartbeat" in told[0], b"RouteUpserted" in told[1], b"GrantRevoked" in told[2]] == [
-        True
-    ] * 3
+        received = [await asyncio.wait_for(anext(messages), 5) for _ in range(3)]
+    assert [
+        b"Heartbeat" in received[0],
+        b"RouteUpserted" in received[1],
+        b"GrantRevoked" in received[2],
+    ] == [True] * 3

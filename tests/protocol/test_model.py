@@ -98,8 +98,8 @@ def check(folder: Path, text: str, size: Size, *, large: bool = False) -> str:
 
 @pytest.mark.needs("spin")
 def test_spin_finds_no_error_in_a_small_world(tmp_path: Path) -> None:
-    told = check(tmp_path, MODEL.read_text(), SMALL)
-    assert "errors: 0" in told, told
+    output = check(tmp_path, MODEL.read_text(), SMALL)
+    assert "errors: 0" in output, output
 
 
 @pytest.mark.long
@@ -107,10 +107,10 @@ def test_spin_finds_no_error_in_a_small_world(tmp_path: Path) -> None:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("size", WHOLE)
 def test_spin_finds_no_error(tmp_path: Path, size: Size) -> None:
-    told = check(tmp_path, MODEL.read_text(), size)
-    assert "errors: 0" in told, told
-    assert "max search depth too small" not in told
-    assert "out of memory" not in told
+    output = check(tmp_path, MODEL.read_text(), size)
+    assert "errors: 0" in output, output
+    assert "max search depth too small" not in output
+    assert "out of memory" not in output
 
 
 @pytest.mark.long

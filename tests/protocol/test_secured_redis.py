@@ -62,8 +62,8 @@ async def until_reported(gateway: GatewayProcess, why: str) -> None:
     """Wait until the follower is not ready and reports *why*."""
 
     async def told() -> bool:
-        answer = await gateway.ask_ops("/readyz")
-        return answer.status == 503 and why in answer.text
+        response = await gateway.ask_ops("/readyz")
+        return response.status == 503 and why in response.text
 
     await eventually(told, what=f"it does not say: {why}")
 
@@ -82,9 +82,9 @@ async def until_equal(gateway: GatewayProcess, world: World) -> str:
 
     async def equal() -> str | None:
         ready = await gateway.ask_ops("/readyz")
-        told = json.loads((await gateway.ask_ops("/debug/routes")).text)
+        body = json.loads((await gateway.ask_ops("/debug/routes")).text)
         wanted = world.publisher.describe()
-        same = [told.get(name) == wanted[name] for name in ("epoch", "seq", "hash", "routes")]
+        same = [body.get(name) == wanted[name] for name in ("epoch", "seq", "hash", "routes")]
         return (
             wanted["epoch"] if ready.status == 200 and wanted["published"] and all(same) else None
         )

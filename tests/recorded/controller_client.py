@@ -34,9 +34,9 @@ async def read_page(controller: Controller, path: str, after: int = 0) -> Any:
     token = SIGNER.sign(make_claims(time.time(), aud="fumarole-controller"))
     headers = {"Accept": "application/json", "Authorization": f"Bearer {token}"}
     url = f"http://{controller.addresses['api']}{path}?limit=1000&after={after}"
-    async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as answer:
-        content = await answer.json()
-        if answer.status == 410:
+    async with aiohttp.ClientSession() as http, http.get(url, headers=headers) as response:
+        content = await response.json()
+        if response.status == 410:
             return await read_page(controller, path, content["details"]["through"])
-        assert answer.status == 200, content
+        assert response.status == 200, content
         return content

@@ -125,8 +125,8 @@ async def live_names(controller: Controller, gateway: GatewayProcess) -> Json:
     found: Json = {"openapi": await controller.call("GET", "/v1/openapi.json")}
     async with aiohttp.ClientSession() as http:
         for name, url in pages.items():
-            async with http.get(url) as answer:
-                found[f"{name}_metrics"] = metrics_in(await answer.text())
+            async with http.get(url) as response:
+                found[f"{name}_metrics"] = metrics_in(await response.text())
     return found
 
 

@@ -75,25 +75,25 @@ async def test_state_written_by_b9911c7_stays_usable(
 async def check_nothing_is_lost(world: Reopened) -> None:
     """Check that everything recorded from the API is returned again, word by word."""
     facts = world.facts
-    for job_id, told in facts["jobs"].items():
+    for job_id, reported in facts["jobs"].items():
         now = await world.controller.job(job_id)
-        lost = {k: v for k, v in told.items() if k not in CHANGING and now.get(k) != v}
+        lost = {k: v for k, v in reported.items() if k not in CHANGING and now.get(k) != v}
         assert lost == {}, (job_id, now)
-        if told["state"] in FINAL:
-            assert now == now | told
+        if reported["state"] in FINAL:
+            assert now == now | reported
         attempts = (await world.history(job_id))["attempts"]
         recorded = facts["history"][job_id]["attempts"]
         uids = [one["uid"] for one in attempts]
         assert [one["uid"] for one in recorded] == uids[: len(recorded)], job_id
     for name in ("updates", "usage"):
-        told, now = facts[name]["items"], (await world.page(name))["items"]
+        reported, now = facts[name]["items"], (await world.page(name))["items"]
         # Later versions may return more fields of each.
-        assert [one | was for one, was in zip(now, told, strict=False)] == now[: len(told)]
+        assert [one | was for one, was in zip(now, reported, strict=False)] == now[: len(reported)]
     for name in ("ledger", "acknowledged"):
         assert (await world.page("usage"))[name] == facts["usage"][name]
-    for sid, told in facts["sessions"].items():
+    for sid, reported in facts["sessions"].items():
         now = await world.call("GET", f"/v1/sessions/{sid}")
-        assert now == now | told | {"state": now["state"]}
+        assert now == now | reported | {"state": now["state"]}
     maintenance = await world.call("GET", "/v1/maintenance")
     assert (maintenance["mode"], maintenance["message"]) == ("paused", "an upgrade")
     assert "forgotten" not in facts["jobs"]
@@ -103,7 +103,7 @@ async def check_nothing_is_lost(world: Reopened) -> None:
 async def check_routes(world: Reopened) -> None:
     """Check that every session that has not ended has a route, and that every revocation holds."""
     facts = world.facts
-    going = {sid for sid, told in facts["sessions"].items() if told["ended_at"] is None}
+    going = {sid for sid, reported in facts["sessions"].items() if reported["ended_at"] is None}
 
     async def routed() -> bool:
         return going <= {one["sid"] for one in await world.routes.all()}
@@ -132,14 +132,16 @@ async def check_sessions_at_the_gateway(world: Reopened) -> None:
     async with app_at(route["target"]["host"], route["target"]["port"]):
 
         async def opened() -> str | None:
-            answer = await gateway.post_token(
+            response = await gateway.post_token(
                 sids["site"], gateway.signer.token(sids["site"], **claims)
             )
-            return answer.headers["set-cookie"].partition(";")[0] if answer.status == 303 else None
+            return (
+                response.headers["set-cookie"].partition(";")[0] if response.status == 303 else None
+            )
 
         cookie = await eventually(opened, what=gateway.log()[-3000:])
-        answer = await gateway.ask(sids["site"], "GET", "/here", {"Cookie": cookie})
-        assert (answer.status, answer.body) == (200, b"the app, at /here")
+        response = await gateway.ask(sids["site"], "GET", "/here", {"Cookie": cookie})
+        assert (response.status, response.body) == (200, b"the app, at /here")
     # A one-hour token, issued before the revocation, however slow this machine is.
     past = int(time.time()) - 1800
     refused = {
@@ -147,8 +149,8 @@ async def check_sessions_at_the_gateway(world: Reopened) -> None:
         "sub": (sids["shared"], claims | {"sub": "mallory", "iat": past, "exp": past + 3600}),
     }
     for what, (sid, wrong) in refused.items():
-        answer = await gateway.post_token(sid, gateway.signer.token(sid, **wrong))
-        assert answer.status == 401, (what, answer, answer.body)
+        response = await gateway.post_token(sid, gateway.signer.token(sid, **wrong))
+        assert response.status == 401, (what, response, response.body)
     gone = await gateway.post_token(sids["closed"], gateway.signer.token(sids["closed"], **claims))
     assert gone.status in (404, 410), (gone, code_of(gone))
 

@@ -96,8 +96,8 @@ def contents(document: Mapping[str, Any]) -> Iterator[tuple[Any, ...]]:
 
 
 async def test_the_example_of_a_job_is_accepted(api: Api) -> None:
-    answer = await api.client.post("/v1/jobs", json=EXAMPLES["SubmitRequest"])
-    assert (await answer.json())["items"] == [EXAMPLES["SubmitResult"]]
+    response = await api.client.post("/v1/jobs", json=EXAMPLES["SubmitRequest"])
+    assert (await response.json())["items"] == [EXAMPLES["SubmitResult"]]
 
 
 async def test_each_field_of_a_job_a_session_an_update_and_an_entry_is_described(api: Api) -> None:

@@ -46,17 +46,17 @@ from tests.shared.samples import Signer, make_claims
 async def test_callers_without_orchestrator_token_get_401_everywhere(
     api: Api, authorization: str, path: str
 ) -> None:
-    answer = await api.client.get(path, headers={"Authorization": authorization})
-    assert answer.status == 401
-    assert answer.headers["WWW-Authenticate"] == "Bearer"
-    assert set(await answer.json()) == {"code", "message"}
+    response = await api.client.get(path, headers={"Authorization": authorization})
+    assert response.status == 401
+    assert response.headers["WWW-Authenticate"] == "Bearer"
+    assert set(await response.json()) == {"code", "message"}
 
 
 async def test_two_authorization_fields_are_refused(api: Api) -> None:
     async with aiohttp.ClientSession() as stranger:
         headers = [("Authorization", f"Bearer {service_token()}")] * 2
-        async with stranger.get(api.client.make_url("/v1/jobs"), headers=headers) as answer:
-            assert answer.status == 401
+        async with stranger.get(api.client.make_url("/v1/jobs"), headers=headers) as response:
+            assert response.status == 401
 
 
 def members_of(count: int) -> bytes:
@@ -91,11 +91,11 @@ def members_of(count: int) -> bytes:
     ],
 )
 async def test_an_unreadable_body_is_refused(api: Api, data: bytes, kind: str, status: int) -> None:
-    answer = await api.client.post(
+    response = await api.client.post(
         "/v1/jobs", data=io.BytesIO(data), headers={"Content-Type": kind}
     )
-    assert answer.status == status
-    body = await answer.json()
+    assert response.status == status
+    body = await response.json()
     assert body["code"]
     assert body["message"]
     assert api.enqueued == []
@@ -107,8 +107,8 @@ async def test_a_body_of_unknown_length_is_bounded_too(api: Api) -> None:
             yield b" " * 1_000_000
 
     headers = {"Content-Type": "application/json"}
-    answer = await api.client.post("/v1/jobs", data=endless(), headers=headers)
-    assert answer.status == 413
+    response = await api.client.post("/v1/jobs", data=endless(), headers=headers)
+    assert response.status == 413
 
 
 @pytest.mark.parametrize(
@@ -123,9 +123,9 @@ async def test_a_body_with_wrong_content_encoding_is_refused(
     if coding == "deflate":
         data = gzip.compress(b"{}") if data == zlib.compress(b"{}") else data
     headers = {"Content-Type": "application/json", "Content-Encoding": coding}
-    answer = await api.client.post("/v1/jobs", data=data, headers=headers)
-    body = await answer.json()
-    assert (answer.status, body["code"]) == (400, "bad_json")
+    response = await api.client.post("/v1/jobs", data=data, headers=headers)
+    body = await response.json()
+    assert (response.status, body["code"]) == (400, "bad_json")
     assert "Content-Encoding" in body["message"]
 
 
@@ -137,8 +137,8 @@ async def test_a_decompression_bomb_is_refused_before_it_is_expanded(
     headers = {"Content-Type": "application/json", "Content-Encoding": coding}
     for size, status in ((MAX_BODY_BYTES, 422), (MAX_BODY_BYTES + 1, 413), (64 << 20, 413)):
         data = pack(b"{}" + b" " * (size - 2))
-        answer = await api.client.post("/v1/jobs", data=io.BytesIO(data), headers=headers)
-        assert answer.status == status
+        response = await api.client.post("/v1/jobs", data=io.BytesIO(data), headers=headers)
+        assert response.status == status
 
 
 async def test_a_stalled_body_is_408(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,9 +150,9 @@ async def test_a_stalled_body_is_408(api: Api, monkeypatch: pytest.MonkeyPatch) 
         await never.wait()
 
     headers = {"Content-Type": "application/json"}
-    answer = await api.client.post("/v1/jobs", data=beginning(), headers=headers)
-    body = await answer.json()
-    assert (answer.status, body["code"]) == (400, "bad_json")
+    response = await api.client.post("/v1/jobs", data=beginning(), headers=headers)
+    body = await response.json()
+    assert (response.status, body["code"]) == (400, "bad_json")
     assert "within" in body["message"]
 
 
@@ -161,9 +161,9 @@ async def test_an_unknown_content_encoding_is_refused_with_the_known_ones(
     api: Api, coding: str
 ) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": coding}
-    answer = await api.client.post("/v1/jobs", data=b'{"items":[]}', headers=headers)
-    assert (answer.status, (await answer.json())["code"]) == (415, "unknown_coding")
-    assert answer.headers["Accept-Encoding"] == "gzip, deflate, identity"
+    response = await api.client.post("/v1/jobs", data=b'{"items":[]}', headers=headers)
+    assert (response.status, (await response.json())["code"]) == (415, "unknown_coding")
+    assert response.headers["Accept-Encoding"] == "gzip, deflate, identity"
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ async def test_an_unknown_content_encoding_is_refused_with_the_known_ones(
 )
 async def test_a_known_content_encoding_is_decoded(api: Api, coding: str, data: bytes) -> None:
     headers = {"Content-Type": "application/json", "Content-Encoding": coding}
-    answer = await api.client.post("/v1/jobs", data=data, headers=headers)
-    assert answer.status == 422
+    response = await api.client.post("/v1/jobs", data=data, headers=headers)
+    assert response.status == 422
 
 
 async def test_an_aborted_body_is_not_logged_as_server_error() -> None:
@@ -196,24 +196,24 @@ async def test_an_aborted_body_is_not_logged_as_server_error() -> None:
 
 async def test_an_unknown_expectation_is_refused_in_json(api: Api) -> None:
     headers = {"Expect": "miracles", "Content-Type": "application/json"}
-    answer = await api.client.post("/v1/jobs", data=b"{}", headers=headers)
-    body = await answer.json()
-    assert (answer.status, body["code"]) == (417, "expectation_failed")
+    response = await api.client.post("/v1/jobs", data=b"{}", headers=headers)
+    body = await response.json()
+    assert (response.status, body["code"]) == (417, "expectation_failed")
     assert "miracles" not in body["message"]
     waits = {"Expect": "100-Continue", "Content-Type": "application/json"}
     assert (await api.client.post("/v1/jobs", data=b"{}", headers=waits)).status == 422
 
 
 async def test_a_wrong_method_is_405_with_allow(api: Api) -> None:
-    answer = await api.client.put("/v1/jobs", json={})
-    assert (answer.status, (await answer.json())["code"]) == (405, "method_not_allowed")
-    assert answer.headers["Allow"] == "GET,HEAD,POST"
+    response = await api.client.put("/v1/jobs", json={})
+    assert (response.status, (await response.json())["code"]) == (405, "method_not_allowed")
+    assert response.headers["Allow"] == "GET,HEAD,POST"
 
 
 @pytest.mark.parametrize("path", ["jobs/a%00", "jobs?user=%00", "jobs?%00=a", "sessions/%00"])
 async def test_a_nul_character_is_refused_in_names(api: Api, path: str) -> None:
-    answer = await api.client.get(f"/v1/{path}")
-    assert (answer.status, (await answer.json())["code"]) == (400, "bad_request")
+    response = await api.client.get(f"/v1/{path}")
+    assert (response.status, (await response.json())["code"]) == (400, "bad_request")
 
 
 async def test_an_unavailable_store_is_logged_in_one_line(
@@ -222,8 +222,8 @@ async def test_an_unavailable_store_is_logged_in_one_line(
     async def handler(_request: web.Request) -> web.StreamResponse:
         raise StoreUnavailable("the database does not answer: it restarts")
 
-    answer = await errors_as_json(make_mocked_request("GET", "/v1/jobs"), handler)
-    assert (answer.status, answer.headers["Retry-After"]) == (503, "2")
+    response = await errors_as_json(make_mocked_request("GET", "/v1/jobs"), handler)
+    assert (response.status, response.headers["Retry-After"]) == (503, "2")
     (line,) = caplog.records
     assert line.__dict__["why"] == "the database does not answer: it restarts"
     assert line.exc_info is None

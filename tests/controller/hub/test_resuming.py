@@ -60,8 +60,8 @@ async def test_a_reconnected_client_resumes_at_its_offset(hub: Hub, executor: Fa
     executor.streams[0].write(BLOCK, b"END")
     transcript = bytes(first.output)
     again = await hub.attach(after=len(transcript), stream=begin["stream"])
-    told = await again.hear("attached")
-    assert (told["stream"], told["offset"]) == (begin["stream"], len(transcript))
+    notice = await again.hear("attached")
+    assert (notice["stream"], notice["offset"]) == (begin["stream"], len(transcript))
     await again.see(b"END")
     # The page decides which terminal queries it answers; the hub sends them unchanged.
     assert transcript + again.output == b"$ " + BLOCK + b"\x1b[6n" + BLOCK + b"END"
@@ -94,8 +94,8 @@ async def test_output_lost_from_the_ring_is_reported(
 async def test_an_offset_of_another_shell_is_ignored(hub: Hub, executor: FakeExecutor) -> None:
     for query in ({"after": 2, "stream": "other"}, {"after": 10**12}):
         client = await hub.attach(**query)
-        told = await client.hear("attached")
-        assert told["offset"] == 0
+        notice = await client.hear("attached")
+        assert notice["offset"] == 0
         await client.see(b"$ ")
 
 

@@ -41,8 +41,8 @@ AT = 1000.0
 
 
 def grant(hub: Hub, name: str, **changes: Any) -> AttachGrant:
-    told: dict[str, Any] = {"jti": f"open-{name}", "kid": "k1", "issued_at": hub.clock() - 5}
-    return AttachGrant(**(told | changes))
+    claims: dict[str, Any] = {"jti": f"open-{name}", "kid": "k1", "issued_at": hub.clock() - 5}
+    return AttachGrant(**(claims | changes))
 
 
 async def enter(hub: Hub, name: str, *, mode: Mode = "control", **changes: Any) -> Client:
@@ -118,8 +118,8 @@ async def test_other_users_are_notified_and_one_of_them_can_replace_the_shell(
     await typed(bob, stream, b"alias ls=rm\n")
     await revoke(hub, jti="open-bob")
     assert await bob.until_closed() == REVOKED
-    for told in (ada, eve):
-        assert await told.hear("revoked_input") == {"type": "revoked_input"}
+    for client in (ada, eve):
+        assert await client.hear("revoked_input") == {"type": "revoked_input"}
     # The shell stays without a decision, and viewers cannot decide.
     await eve.socket.send_str('{"type":"renew"}')
     await typed(ada, stream, b"make\n")
@@ -271,8 +271,8 @@ def test_revocations_apply_as_at_gateways() -> None:
 def test_a_missing_claim_matches_no_revocation() -> None:
     revocations = Revocations()
     revocations.take([StoredRevocation(member="jti:None", at=AT, jti="None")])
-    told = Attach(sid=SID, sub="bob", mode="control", jti="n", exp=AT + 10)
-    assert not revocations.cover(SID, holder_of(told))
+    attach = Attach(sid=SID, sub="bob", mode="control", jti="n", exp=AT + 10)
+    assert not revocations.cover(SID, holder_of(attach))
 
 
 # In a pod

@@ -136,9 +136,12 @@ async def test_users_share_a_shell_and_a_restarted_gateway_reattaches(terminal: 
     # A client that names an offset gets every byte: ada's output, and none of bob's input.
     await ada.see(b"ada-2")
     transcript = await terminal.browse(query="?after=0&shell=")
-    told = await transcript.hear("attached")
+    attached = await transcript.hear("attached")
     await transcript.see(b"ada-2")
-    assert (told["offset"], bytes(transcript.output[: len(ada.output)])) == (0, bytes(ada.output))
+    assert (attached["offset"], bytes(transcript.output[: len(ada.output)])) == (
+        0,
+        bytes(ada.output),
+    )
 
     # Kill the gateway: the shell does not run in it.
     cookie = await terminal.rig.opened(terminal.session)

@@ -78,11 +78,11 @@ class TrippedKube:
 
         async def call(*args: Any, **options: Any) -> Any:
             self._wire.pass_by(f"before {name}")
-            answer = await real(*args, **options)
+            response = await real(*args, **options)
             if name == "create" and args[0] == VCJOBS:
-                self._made[answer["metadata"]["name"]].add(answer["metadata"]["uid"])
+                self._made[response["metadata"]["name"]].add(response["metadata"]["uid"])
             self._wire.pass_by(f"after {name}")
-            return answer
+            return response
 
         return call
 

@@ -130,14 +130,14 @@ async def test_an_error_without_message_is_attributed_to_the_server(tmp_path: Pa
     listed = says({"items": None, "metadata": {"resourceVersion": "7"}})
     wordless = streams(b'{"type":"ERROR","object":null}\n')
     script = Script(listed, wordless, streams(("ADDED", pod)))
-    told: list[Any] = []
+    reported: list[Any] = []
     async with (
         serving(script, tmp_path) as kube,
-        aclosing(watch(kube, PODS, report=told.append)) as events,
+        aclosing(watch(kube, PODS, report=reported.append)) as events,
     ):
         assert await anext(events) == Listed(())
         assert await anext(events) == Changed(pod)
-    assert any(isinstance(one, Unavailable) for one in told)
+    assert any(isinstance(one, Unavailable) for one in reported)
 
 
 FIELDS = {

@@ -144,7 +144,7 @@ async def test_a_list_without_a_version_removes_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watch_module, "FIRST_PAUSE_SECONDS", 0.01)
-    told: list[object] = []
+    reported: list[object] = []
     script = Script(
         says({}),
         says({"items": pods(0, 1)}),
@@ -152,10 +152,10 @@ async def test_a_list_without_a_version_removes_nothing(
     )
     async with (
         serving(script, tmp_path) as kube,
-        aclosing(watch(kube, PODS, report=told.append)) as events,
+        aclosing(watch(kube, PODS, report=reported.append)) as events,
     ):
         assert await anext(events) == Listed(())
-    assert [type(one) for one in told] == [Unavailable, Unavailable, type(None)]
+    assert [type(one) for one in reported] == [Unavailable, Unavailable, type(None)]
 
 
 async def test_a_repeatedly_expiring_list_is_finally_requested_unpaged(

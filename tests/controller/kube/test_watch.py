@@ -62,10 +62,10 @@ async def test_a_watch_yields_all_objects_and_then_changes(tmp_path: Path) -> No
 
 
 async def test_the_reason_of_a_broken_watch_is_reported_until_it_resumes(tmp_path: Path) -> None:
-    told: list[str | None] = []
+    reported: list[str | None] = []
 
     def tell(trouble: KubeError | None) -> None:
-        told.append(None if trouble is None else type(trouble).__name__)
+        reported.append(None if trouble is None else type(trouble).__name__)
 
     script = Script(
         says({}, 503),
@@ -81,7 +81,9 @@ async def test_the_reason_of_a_broken_watch_is_reported_until_it_resumes(tmp_pat
         async with aclosing(stream):
             seen = [await anext(stream) for _ in range(3)]
     assert [type(one) for one in seen] == [Listed, Changed, Changed]
-    trouble = [one for one, before in zip(told, [None, *told], strict=False) if one != before]
+    trouble = [
+        one for one, before in zip(reported, [None, *reported], strict=False) if one != before
+    ]
     assert trouble[:3] == ["Unavailable", "Throttled", None]
     assert trouble[-2:] == ["Unavailable", None]
 
@@ -91,7 +93,7 @@ async def test_an_abandoned_connection_is_resumed_from_its_resource_version(
 ) -> None:
     monkeypatch.setattr(module, "FIRST_PAUSE_SECONDS", 3600.0)  # the server does not give up
     monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 3600.0)
-    connection, told = WatchConnection(), list[KubeError | None]()
+    connection, reported = WatchConnection(), list[KubeError | None]()
     script = Script(
         listing(version="5"),
         streams(("ADDED", thing("a", "6")), then="hang"),
@@ -100,7 +102,7 @@ async def test_an_abandoned_connection_is_resumed_from_its_resource_version(
     async with serving(script, tmp_path) as kube:
         connection.renew()  # no connection exists yet
         assert connection.opened.is_set()
-        stream = watch(kube, PODS, report=told.append, connection=connection)
+        stream = watch(kube, PODS, report=reported.append, connection=connection)
         async with aclosing(stream), asyncio.timeout(60):
             assert names([await anext(stream) for _ in range(2)]) == ["=", "+a"]
             connection.renew()
@@ -108,7 +110,7 @@ async def test_an_abandoned_connection_is_resumed_from_its_resource_version(
             assert names([await anext(stream)]) == ["+b"]
             assert connection.opened.is_set()
     assert script.requests[2][2]["resourceVersion"] == "6"
-    assert set(told) == {None}, "it was no trouble"
+    assert set(reported) == {None}, "it was no trouble"
 
 
 async def test_a_reconnect_request_ends_the_backoff(
@@ -119,9 +121,9 @@ async def test_a_reconnect_request_ends_the_backoff(
     connection, failed = WatchConnection(), asyncio.Event()
     script = Script(says({}, 503), listing(version="5"), streams(then="hang"))
     async with serving(script, tmp_path) as kube:
-        told = watch(kube, PODS, report=lambda _: failed.set(), connection=connection)
-        async with aclosing(told), asyncio.timeout(60):
-            first = asyncio.ensure_future(anext(told))
+        watching = watch(kube, PODS, report=lambda _: failed.set(), connection=connection)
+        async with aclosing(watching), asyncio.timeout(60):
+            first = asyncio.ensure_future(anext(watching))
             await failed.wait()
             await asyncio.sleep(0)
             connection.renew()

@@ -174,10 +174,10 @@ class Orchestrator:
     async def act(self) -> None:
         """Act as the kinds of jobs say, for ever."""
         while True:
-            told = await self._news.get()
-            job_id = told["job"]
+            news = await self._news.get()
+            job_id = news["job"]
             steps = kind_of(job_id).steps[self._done[job_id] :]
-            if steps and told.get(steps[0][0][0]) == steps[0][0][1]:
+            if steps and news.get(steps[0][0][0]) == steps[0][0][1]:
                 self._done[job_id] += 1
                 await self._do(job_id, steps[0][1])
 
@@ -208,9 +208,9 @@ async def request(
     headers = _authorization() | {"Accept": "application/json"}
     async with (
         aiohttp.ClientSession(timeout=timeout) as http,
-        http.request(method, url, json=body, headers=headers) as answer,
+        http.request(method, url, json=body, headers=headers) as response,
     ):
-        return answer.status, await answer.json()
+        return response.status, await response.json()
 
 
 async def stream(one: Controller, after: int) -> AsyncGenerator[dict[str, Any], None]:
@@ -220,9 +220,9 @@ async def stream(one: Controller, after: int) -> AsyncGenerator[dict[str, Any], 
     url = f"http://{one.addresses['api']}/v1/updates?after=0"
     async with (
         aiohttp.ClientSession(timeout=timeout) as http,
-        http.get(url, headers=headers) as answer,
+        http.get(url, headers=headers) as response,
     ):
-        async for line in answer.content:
+        async for line in response.content:
             if line.startswith(b"data: "):
                 yield json.loads(line[6:])
 

@@ -188,9 +188,9 @@ async def check_cursors(
         status, page = await request(one, "GET", f"/v1/updates?after={after}&limit={limit}")
         assert (status, page["items"]) == (200, day.updates[after : after + limit])
         if number < len(controllers):
-            told = stream(one, after)
-            rest = [await anext(told) for _ in day.updates[after:]]
-            await told.aclose()
+            events = stream(one, after)
+            rest = [await anext(events) for _ in day.updates[after:]]
+            await events.aclose()
             assert rest == day.updates[after:]
 
 
@@ -275,10 +275,10 @@ async def check_ledger(
     used = seconds_of(witness, unseen)
     odd = {uid for uid, _ in finals.keys() ^ used.keys()}
     jobs = [job for job, uids in witness.volcano_jobs.items() if uids & odd]
-    told = [one for one in entries if one["uid"] in odd]
+    odd_entries = [one for one in entries if one["uid"] in odd]
     pods = [pod for pod in witness.pods() if pod.job in jobs]
     runs = [(await day.call("GET", f"/v1/jobs/{job}/history"))["attempts"] for job in jobs]
-    assert finals.keys() == used.keys(), f"{odd}\n{told}\n{pods}\n{runs}"
+    assert finals.keys() == used.keys(), f"{odd}\n{odd_entries}\n{pods}\n{runs}"
     assert finals == pytest.approx(used, abs=1e-3)
     periods: dict[tuple[str, int], list[int]] = defaultdict(list)
     for one in entries:

@@ -71,8 +71,8 @@ class World:
         for job in jobs:
             history = await one.call("GET", f"/v1/jobs/{job}/history")
             assert len(history["attempts"]) == 1, history
-            told = [(update["state"], update["reason"]) for update in history["updates"]]
-            assert len(told) == len(set(told)), told
+            states = [(update["state"], update["reason"]) for update in history["updates"]]
+            assert len(states) == len(set(states)), states
 
 
 async def _leads(one: Controller) -> bool:

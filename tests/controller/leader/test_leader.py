@@ -179,21 +179,21 @@ async def test_webhooks_are_sent_by_the_leader(leading: Lead) -> None:
 async def test_writes_of_another_process_are_reconciled(
     leading: Lead, monkeypatch: pytest.MonkeyPatch, store: Store
 ) -> None:
-    told: list[Callable[[], None]] = []
+    reported: list[Callable[[], None]] = []
 
     async def listen(heard: Store, tell: Callable[[], None]) -> None:
         assert heard is store
-        told.append(tell)
+        reported.append(tell)
         await asyncio.Event().wait()
 
     monkeypatch.setattr(module, "listen_for_changes", listen)
     async with leading() as w:
         await w.lead()
-        await until(lambda: bool(told))
+        await until(lambda: bool(reported))
         term = w.leader._term
         assert not term.reconciler._sources._notified.is_set()
         assert not term.publisher._woken.is_set()
-        told[0]()
+        reported[0]()
         assert term.reconciler._sources._notified.is_set()
         assert term.publisher._woken.is_set()
 

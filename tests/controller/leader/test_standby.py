@@ -39,47 +39,47 @@ def read_whole(informer: InformerCache) -> None:
 
 
 async def test_a_new_leader_first_receives_changes_made_without_leader(standby: Standby) -> None:
-    told: list[str] = []
+    reported: list[str] = []
     informer = standby.informer
     informer.jobs.put(make_observed(job_id="old"))
     assert standby.problems() == ("the cluster has not been read yet",)
     read_whole(informer)
     assert standby.problems() == ()
     informer.pods.put(make_pod(job_id="lately"))
-    standby.lead(told.append)
-    assert told == ["lately"]
+    standby.lead(reported.append)
+    assert reported == ["lately"]
     informer.pods.put(make_pod(1, job_id="now"))
-    assert told == ["lately", "now"]
+    assert reported == ["lately", "now"]
     standby.stand_by()
     informer.pods.put(make_pod(2, job_id="later"))
-    assert told == ["lately", "now"]
+    assert reported == ["lately", "now"]
     assert set(informer.job_ids()) == {"old", "lately", "now", "later"}
 
 
 async def test_the_initial_list_reports_no_change_to_an_immediate_leader(
     standby: Standby,
 ) -> None:
-    told: list[str] = []
-    standby.lead(told.append)
+    reported: list[str] = []
+    standby.lead(reported.append)
     standby.informer.jobs.put(make_observed(job_id="old"))
-    assert told == []
+    assert reported == []
     read_whole(standby.informer)
     standby.informer.jobs.put(make_observed(job_id="new", name="j-new"))
-    assert told == ["new"]
+    assert reported == ["new"]
 
 
 async def test_removed_pods_are_kept_for_a_while_and_throughout_leadership(
     standby: Standby, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "KEPT_SECONDS", 0.05)
-    informer, told = standby.informer, list[str]()
+    informer, reported = standby.informer, list[str]()
     read_whole(informer)
     forgetting = asyncio.create_task(standby._forget())
     informer.pods.put(make_pod())
     informer.pods.drop(make_pod())
     assert informer.job_ids() == ["j1"]
     await eventually(lambda: is_forgotten(informer), seconds=60)
-    standby.lead(told.append)
+    standby.lead(reported.append)
     informer.pods.put(make_pod())
     informer.pods.drop(make_pod())
     await asyncio.sleep(0.3)

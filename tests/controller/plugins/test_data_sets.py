@@ -199,8 +199,8 @@ def test_an_oversize_data_set_is_not_copied(files: Path) -> None:
     takes = 4096 * (3 + 1 + 5 + 1) + 128 * 8
     assert stage(files, "directory", "a set", takes) == (0, [])
     shutil.rmtree(files.parent / "copies" / "data")
-    status, (told,) = stage(files, "directory", "a set", takes - 1)
-    assert (status, told) == (
+    status, (message,) = stage(files, "directory", "a set", takes - 1)
+    assert (status, message) == (
         1,
         f"/home/a set: is too large: it takes {takes} bytes, and its size_limit is {takes - 1}",
     )
@@ -213,10 +213,10 @@ def test_an_oversize_data_set_is_not_copied(files: Path) -> None:
      "/bin/cp \"$@\"; touch 'another'", "/bin/cp \"$@\"; printf mIne > 'secret'"],
 )  # fmt: skip
 def test_a_source_that_changes_during_the_copy_fails_it(files: Path, change: str) -> None:
-    status, told = stage(
+    status, message = stage(
         files, "directory", "a set", cp=f"cd '{files}/a set'; sleep 0.05; {change}"
     )
-    assert (status, told) == (1, ["/home/a set: was changed while it was copied"])
+    assert (status, message) == (1, ["/home/a set: was changed while it was copied"])
 
 
 def test_a_change_within_the_same_second_is_detected(
@@ -233,22 +233,22 @@ def test_a_change_within_the_same_second_is_detected(
         (files.parent / "bin" / name).write_text(f"#!/bin/sh\n{script}\n")
         (files.parent / "bin" / name).chmod(0o755)
     change = f"/bin/cp \"$@\"; printf mIne > '{secret}'"
-    status, told = stage(files, "directory", "a set", cp=change)
-    assert (status, told) == (1, ["/home/a set: was changed while it was copied"])
+    status, message = stage(files, "directory", "a set", cp=change)
+    assert (status, message) == (1, ["/home/a set: was changed while it was copied"])
     assert (files.parent / "slept").exists()
 
 
 def test_a_failed_copy_states_its_reason(files: Path) -> None:
-    status, told = stage(files, "directory", "a set", cp="echo no space left; exit 1")
-    assert (status, told) == (1, ["/home/a set: could not be copied: no space left"])
+    status, message = stage(files, "directory", "a set", cp="echo no space left; exit 1")
+    assert (status, message) == (1, ["/home/a set: could not be copied: no space left"])
 
 
 def test_an_incomplete_copy_fails(files: Path) -> None:
-    status, told = stage(files, "directory", "a set", cp='mkdir "$4"')
-    assert (status, told) == (1, ["/home/a set: could not be copied whole"])
+    status, message = stage(files, "directory", "a set", cp='mkdir "$4"')
+    assert (status, message) == (1, ["/home/a set: could not be copied whole"])
 
 
 def test_special_files_are_not_copied(files: Path) -> None:
     os.mkfifo(files / "a set" / "pipe")
-    told = "/home/a set: holds what is no file, folder or link"
-    assert stage(files, "directory", "a set") == (1, [told])
+    message = "/home/a set: holds what is no file, folder or link"
+    assert stage(files, "directory", "a set") == (1, [message])

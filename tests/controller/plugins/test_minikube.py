@@ -60,5 +60,5 @@ async def test_a_desktop_is_reached_where_there_is_no_web_endpoint() -> None:
 def test_a_public_deployment_cannot_switch_it_on(url: str, refused: bool) -> None:
     environment = Environment({**ON, "FUMAROLE_CONTROLLER_PUBLIC_URL": url})
     read_settings(environment)
-    told = [one for one in environment.problems if "MINIKUBE" in one]
-    assert bool(told) is refused
+    problems = [one for one in environment.problems if "MINIKUBE" in one]
+    assert bool(problems) is refused

@@ -258,11 +258,11 @@ async def test_a_plugin_written_for_0_1_runs_with_a_warning(
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         loaded = load("cost_centre")
-    told = [str(one.message) for one in caught]
+    logged = [str(one.message) for one in caught]
     for old in ("builder", "model", "plugin", "problems"):
-        assert any(text.startswith(f"controller.jobs.{old} goes with") for text in told)
-    assert "the plugin cost_centre names no api_version" in told[-1]
-    assert loaded.warnings == (told[-1],)
+        assert any(text.startswith(f"controller.jobs.{old} goes with") for text in logged)
+    assert "the plugin cost_centre names no api_version" in logged[-1]
+    assert loaded.warnings == (logged[-1],)
     assert "cost_centre" in names_of(loaded)
 
 

@@ -86,9 +86,9 @@ class World:
         """Return the session's removal event, as gateways received it."""
         logged: Any = await self.redis.xrevrange(Keys("test").log)
         events = [json.loads(fields[b"event"]) for _, fields in logged]
-        (told,) = [one for one in events if one["type"] == "RouteRemoved" and one["sid"] == sid]
-        assert told["reason"] == "ended"
-        status: dict[str, Any] = told["status"]
+        (removed,) = [one for one in events if one["type"] == "RouteRemoved" and one["sid"] == sid]
+        assert removed["reason"] == "ended"
+        status: dict[str, Any] = removed["status"]
         return status
 
     def show(self, *pods: Any) -> None:

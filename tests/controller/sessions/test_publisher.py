@@ -56,10 +56,10 @@ async def test_no_route_leads_to_a_pod_removed_during_publication(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sids = [await world.open(endpoint="lab") for _ in range(2)]
-    upsert, told = world.publisher._bus.upsert, list[dict[str, Any]]()
+    upsert, reported = world.publisher._bus.upsert, list[dict[str, Any]]()
 
     async def slowly(sid: str, raw: bytes, *, now: float) -> None:
-        told.append(json.loads(raw))
+        reported.append(json.loads(raw))
         await upsert(sid, raw, now=now)
         world.show(make_pod(deleting=True))
 
@@ -67,14 +67,14 @@ async def test_no_route_leads_to_a_pod_removed_during_publication(
     world.show(make_pod())
 
     async def withdrawn() -> bool:
-        return bool(told) and told[-1]["target"] is None
+        return bool(reported) and reported[-1]["target"] is None
 
     await eventually(withdrawn)
-    assert [one["target"] is not None for one in told] == [True, False]
-    route = await world.route(told[0]["sid"])
+    assert [one["target"] is not None for one in reported] == [True, False]
+    route = await world.route(reported[0]["sid"])
     assert route is not None
     assert route["state"] == "starting"
-    assert {one["sid"] for one in told} <= set(sids)
+    assert {one["sid"] for one in reported} <= set(sids)
 
 
 async def test_a_change_does_not_wait_for_the_periodic_resync(
@@ -118,8 +118,8 @@ async def test_an_ended_session_never_returns(world: World) -> None:
     route = await world.route(other)
     assert route is not None
     assert (route["status"]["phase"], route["status"]["app"]) == ("ready", "lab")
-    told = await world.last_removed(sid)
-    assert (told["phase"], told["app"]) == ("closed", "lab")
+    removed = await world.last_removed(sid)
+    assert (removed["phase"], removed["app"]) == ("closed", "lab")
 
 
 async def test_an_ending_job_has_no_routes(world: World) -> None:

@@ -211,8 +211,11 @@ async def test_a_data_loss_of_redis_is_a_problem_until_republished(
     # The published table is complete without a further read of the store.
     snapshot = await world.reader.snapshot()
     assert snapshot is not None
-    told = world.publisher.describe()
-    assert (told["routes"], told["hash"]) == (1, f"{digest(sid, snapshot.routes[sid]):016x}")
+    description = world.publisher.describe()
+    assert (description["routes"], description["hash"]) == (
+        1,
+        f"{digest(sid, snapshot.routes[sid]):016x}",
+    )
 
 
 async def test_a_redis_restored_to_an_older_state_is_detected(world: World) -> None:
@@ -304,12 +307,12 @@ async def test_a_returned_redis_receives_the_whole_table(
         finally:
             redis_server.start()
         await world.until_ready(sid)
-        told = "routes are published again"
+        message = "routes are published again"
         async with asyncio.timeout(8):
-            while told not in caplog.messages:
+            while message not in caplog.messages:
                 await asyncio.sleep(0.05)
         # Meanwhile the publisher has tried several times.
-        for line in ("cannot publish routes", told):
+        for line in ("cannot publish routes", message):
             assert caplog.messages.count(line) == 1
     await redis.aclose()
 
@@ -324,10 +327,10 @@ async def test_the_published_table_equals_a_gateways_table(world: World) -> None
     snapshot = await world.reader.snapshot()
     assert snapshot is not None
     shares = [digest(sid, raw) for sid, raw in snapshot.routes.items()]
-    told = world.publisher.describe()
-    assert told["hash"] == f"{shares[0] ^ shares[1]:016x}"
-    assert (told["epoch"], told["seq"]) == (snapshot.head.epoch, snapshot.head.seq)
-    assert (told["routes"], told["published"]) == (2, True)
+    description = world.publisher.describe()
+    assert description["hash"] == f"{shares[0] ^ shares[1]:016x}"
+    assert (description["epoch"], description["seq"]) == (snapshot.head.epoch, snapshot.head.seq)
+    assert (description["routes"], description["published"]) == (2, True)
 
 
 @pytest.mark.parametrize("answers", [[True], [False], [True, True, False], [False, True, False]])
@@ -347,13 +350,13 @@ async def test_an_unanswered_write_is_resolved_without_rebuild(
     await world.until_ready(second)
     await world.sessions.end(second)
     await world.until_gone(second)
-    told = world.publisher.describe()
+    description = world.publisher.describe()
     head = await world.reader.head()
     assert head is not None
-    assert (told["epoch"], head.epoch, head.seq) == (epoch, epoch, told["seq"])
+    assert (description["epoch"], head.epoch, head.seq) == (epoch, epoch, description["seq"])
     snapshot = await world.reader.snapshot()
     assert snapshot is not None
-    assert told["hash"] == f"{digest(first, snapshot.routes[first]):016x}"
+    assert description["hash"] == f"{digest(first, snapshot.routes[first]):016x}"
     # An event whose delivery is confirmed later is not published again.
     logged: Any = await world.redis.xrevrange(Keys("test").log)
     events = [json.loads(fields[b"event"]) for _, fields in logged]

@@ -185,8 +185,8 @@ async def test_a_replica_with_an_old_store_publishes_nothing(world: World) -> No
         event = GrantRevoked(epoch="-", seq=0, at=event_time(1.0), kid="k1")
         await Notices(world.redis, Keys("test")).tell(event, term=98)
         await Notices(world.redis, Keys("test")).tell(event, term=99)
-        told = decode_event(await asyncio.wait_for(anext(messages), 5))
-        assert isinstance(told, GrantRevoked)
+        published = decode_event(await asyncio.wait_for(anext(messages), 5))
+        assert isinstance(published, GrantRevoked)
         await world.redis.publish(Keys("test").events, b"end")
         assert await asyncio.wait_for(anext(messages), 5) == b"end"
 

@@ -62,9 +62,13 @@ async def test_before_the_first_publication_the_publisher_reports_a_problem(
     async with publishing(store, nowhere, clock, sleep=sleep) as one:
         publisher, calls = one.publisher, list[Any]()
         publisher._bus.head = counted(publisher._bus.head, calls)  # type: ignore[method-assign]  # counted
-        told = publisher.describe()
-        assert (told["published"], told["routes"], told["changed_jobs"]) == (False, 0, 0)
-        assert (told["term"], told["epoch"], told["hash"]) == (1, "", "0" * 16)
+        description = publisher.describe()
+        assert (description["published"], description["routes"], description["changed_jobs"]) == (
+            False,
+            0,
+            0,
+        )
+        assert (description["term"], description["epoch"], description["hash"]) == (1, "", "0" * 16)
         assert publisher.problems == ("routes are not published to Redis",)
         assert (publisher.count, publisher.routes()) == (0, [])
         assert publisher.state_of(FIRST) == "starting"
@@ -192,8 +196,8 @@ async def test_after_an_unanswered_write_a_heartbeat_reads_the_state_of_redis(
 
 async def is_over(caplog: pytest.LogCaptureFixture) -> bool:
     """Return whether exactly one outage was logged, and its end."""
-    told = ("cannot publish routes", "routes are published again")
-    return tuple(one for one in caplog.messages if one in told) == told
+    message = ("cannot publish routes", "routes are published again")
+    return tuple(one for one in caplog.messages if one in message) == message
 
 
 @pytest.mark.usefixtures("job")

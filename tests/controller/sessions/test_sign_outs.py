@@ -98,15 +98,15 @@ async def test_a_sign_out_is_revoked_published_and_recorded(
     assert await revoked(store, clock) == [(LIVE, "t1")]
     assert (leader.published, leader.taken) == (1, {"revoked": 1})
     (record,) = [one for one in audit.records if one.name == LOGGER]
-    told = {name: getattr(record, name) for name in ("event", "sid", "jti", "job", "reason")}
-    assert told == {
+    fields = {name: getattr(record, name) for name in ("event", "sid", "jti", "job", "reason")}
+    assert fields == {
         "event": "revoked",
         "sid": LIVE,
         "jti": "t1",
         "job": "j1",
         "reason": "signed_out",
     }
-    json.dumps(told)
+    json.dumps(fields)
 
 
 async def test_a_new_leader_continues_from_the_last_position(

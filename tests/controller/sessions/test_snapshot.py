@@ -67,10 +67,10 @@ async def test_during_a_store_read_a_change_of_any_job_matters(
     reader: SnapshotReader, monkeypatch: pytest.MonkeyPatch, everything: bool
 ) -> None:
     """The read may include the job's session but not the change; no later event would repair it."""
-    told = []
+    reported = []
 
     async def changes_meanwhile(transaction: Transaction, *, now: float) -> dict[str, Hub]:
-        told.append(reader.concerns("j1"))
+        reported.append(reader.concerns("j1"))
         return await alive_hubs(transaction, now=now)
 
     monkeypatch.setattr(snapshot, "alive_hubs", changes_meanwhile)
@@ -79,7 +79,7 @@ async def test_during_a_store_read_a_change_of_any_job_matters(
         await reader.everything(None, data_lost=False, now=2.0)
     else:
         await reader.next(now=2.0)
-    assert told == [True]
+    assert reported == [True]
     assert reader.concerns("j1")
     assert not reader.concerns("j9")
 
@@ -142,12 +142,12 @@ async def test_a_lost_leader_reads_nothing(store: Store, reader: SnapshotReader)
 async def test_used_token_marks_are_valid_since_the_last_data_loss(
     store: Store, reader: SnapshotReader, head: tuple[str, int] | None, since: float
 ) -> None:
-    told = None
+    reported = None
     if head is not None:
-        told = Head(term=1, epoch=head[0], seq=head[1], since=3.0, routes=0, revoked=0)
+        reported = Head(term=1, epoch=head[0], seq=head[1], since=3.0, routes=0, revoked=0)
     # Nothing was ever published, so nothing could be lost.
     assert (await reader.everything(None, data_lost=False, now=9.0))[1] is None
     async with store.write() as transaction:
         await record_published(transaction, epoch="e", seq=7)
-    assert (await reader.everything(told, data_lost=False, now=9.0))[1] == since
-    assert (await reader.everything(told, data_lost=True, now=9.0))[1] == 9.0
+    assert (await reader.everything(reported, data_lost=False, now=9.0))[1] == since
+    assert (await reader.everything(reported, data_lost=True, now=9.0))[1] == 9.0

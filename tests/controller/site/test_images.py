@@ -148,11 +148,11 @@ async def submit(store: Store, *jobs: Job, defaults: JobDefaults) -> list[str]:
         store=store, pipeline=make_pipeline(), vault=VAULT, defaults=defaults, clock=time.time,
         random=os.urandom, enqueue=lambda _job: None,
     )  # fmt: skip
-    told: list[str] = []
+    reported: list[str] = []
     for one in await submissions.submit(jobs, "best_effort"):
-        told.append(one.result)
-        told += [str(problem) for problem in one.problems]
-    return told
+        reported.append(one.result)
+        reported += [str(problem) for problem in one.problems]
+    return reported
 
 
 async def test_every_image_of_a_job_is_checked(store: Store) -> None:

@@ -65,9 +65,9 @@ products:
 """
     with pytest.raises(ValueError, match="cpu") as caught:
         read_catalogue(write(tmp_path, text))
-    told = str(caught.value)
+    message = str(caught.value)
     for path in ("products.a.cpu", "products.b.colour", "products.b.price.amount", "products.C"):
-        assert path in told
+        assert path in message
 
 
 @pytest.mark.parametrize("text", ["[", "- a", "default: x", "products: {a: 1}"])

@@ -208,9 +208,9 @@ async def plan_of(transaction: Transaction, statement: str, values: Any, *, inde
         for way in ("seqscan", "sort", "bitmapscan"):
             await transaction.exec_driver_sql(f"SET LOCAL enable_{way} = off")
         plan = await transaction.exec_driver_sql(f"EXPLAIN {statement}", values)
-        told = "\n".join(row[0] for row in plan)
+        text = "\n".join(row[0] for row in plan)
         await tried.rollback()
-    return told
+    return text
 
 
 INDEXES: list[tuple[Order, dict[str, Any], str]] = [

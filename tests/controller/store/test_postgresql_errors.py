@@ -176,8 +176,8 @@ async def test_a_process_is_ready_while_its_store_takes_writes(
             await eventually(is_ready)
             async with store.read() as transaction:
                 assert await transaction.scalar(sa.select(tables.leadership.c.term)) == 0
-            told = [one.getMessage() for one in caplog.records if one.name == probing.__name__]
-            assert told == ["the store is not writable", "the store is writable again"]
+            logged = [one.getMessage() for one in caplog.records if one.name == probing.__name__]
+            assert logged == ["the store is not writable", "the store is writable again"]
         finally:
             running.cancel()
             await asyncio.gather(running, return_exceptions=True)

@@ -341,9 +341,9 @@ async def test_no_log_holds_a_secret_or_a_url(
                     )
                 )
     silent.close()
-    told = [one for one in caplog.records if one.name == dispatcher.__name__]
-    assert {vars(one)["receiver"] for one in told} == {"one", "dead", "forbidden"}
+    logged = [one for one in caplog.records if one.name == dispatcher.__name__]
+    assert {vars(one)["receiver"] for one in logged} == {"one", "dead", "forbidden"}
     text = json.dumps([vars(one) for one in caplog.records], default=str) + repr(receivers)
     for secret in (base64.b64encode(SECRET).decode(), repr(SECRET), SECRET.hex()):
         assert secret not in text
-    assert "canary-path" not in json.dumps([vars(one) for one in told], default=str)
+    assert "canary-path" not in json.dumps([vars(one) for one in logged], default=str)

@@ -239,9 +239,9 @@ async def as_in_a_pod_jobs_run_and_terminals_open_and_tokens_are_renewed(trial: 
         url = f"http://{at['api']}{path}"
         async with (
             aiohttp.ClientSession() as session,
-            session.request(method, url, json=body, headers=headers) as answer,
+            session.request(method, url, json=body, headers=headers) as response,
         ):
-            return answer.status, await answer.json()
+            return response.status, await response.json()
 
     async def submit(job_id: str) -> None:
         job = {
@@ -269,11 +269,11 @@ async def as_in_a_pod_jobs_run_and_terminals_open_and_tokens_are_renewed(trial: 
     public = front["public"].rpartition(":")
     token = for_session(key, sid, job="shell", rank=0, kind="terminal", now=time.time())
     host = {"Host": f"{sid}.apps.localhost:8080", "Content-Type": "application/json"}
-    answer = await http(
+    response = await http(
         (public[0], int(public[2])), "POST", "/.fumarole/open", host,
         b'{"token":"%s"}' % token.encode(),
     )  # fmt: skip
-    assert answer.status == 303, (answer, trial.log("gateway"))
+    assert response.status == 303, (response, trial.log("gateway"))
 
     # The kubelet renews the token; the API server no longer accepts the old one.
     await make_account_anew(trial, "fumarole-controller")
@@ -297,9 +297,9 @@ async def why_not_ready(trial: Trial, process: subprocess.Popen[bytes]) -> str |
         return None
     async with (
         aiohttp.ClientSession() as session,
-        session.get(f"http://{found['ops']}/readyz") as answer,
+        session.get(f"http://{found['ops']}/readyz") as response,
     ):
-        reasons: list[str] = (await answer.json()).get("reasons", [])
+        reasons: list[str] = (await response.json()).get("reasons", [])
         return next((one for one in reasons if "nauthorized" in one), None)
 
 
@@ -313,8 +313,8 @@ async def until_ready(trial: Trial, name: str, process: subprocess.Popen[bytes])
             return None
         url = f"http://{found['ops']}/readyz"
         with suppress(aiohttp.ClientError):
-            async with aiohttp.ClientSession() as session, session.get(url) as answer:
-                return found if answer.status == 200 else None
+            async with aiohttp.ClientSession() as session, session.get(url) as response:
+                return found if response.status == 200 else None
         return None
 
     return await eventually(ready, seconds=90, what=f"{name} is not ready")

@@ -94,8 +94,8 @@ async def test_the_documented_redis_rights_are_sufficient_and_necessary(setup: R
 def test_a_gateways_commands_are_exactly_the_documented_ones() -> None:
     (line,) = (one for one in ACL.read_text().splitlines() if one.startswith("user gateway"))
     commands = line[line.index("-@all") :].split()[1:]
-    told = " ".join((ROOT / "docs" / "proxy-events.md").read_text().split())
-    assert f"`{' '.join(commands)}`" in told
+    text = " ".join((ROOT / "docs" / "proxy-events.md").read_text().split())
+    assert f"`{' '.join(commands)}`" in text
 
 
 async def test_a_gateway_writes_reports_which_the_controller_reads(setup: RedisSetup) -> None:
@@ -105,8 +105,8 @@ async def test_a_gateway_writes_reports_which_the_controller_reads(setup: RedisS
     part = encode_report(Activity(at=NOW, subs=("ada",)))
     await reports.write_activities({SID: part})
     await SignOutWriter(viewer, KEYS).add(SID, "t")
-    (ask,) = (await SignOutReader(writer, KEYS).after("0-0", limit=1)).entries
-    assert (ask.sid, ask.jti) == (SID, "t")
+    (request,) = (await SignOutReader(writer, KEYS).after("0-0", limit=1)).entries
+    assert (request.sid, request.jti) == (SID, "t")
     activities = await ReportReader(writer, KEYS).activities_of([SID], now=NOW)
     assert activities[SID].subs == ("ada",)
     await reports.leave()

@@ -47,8 +47,8 @@ async def test_without_redis_the_follower_is_starting_and_connects_once_it_is_th
             assert held(seen.follower.table) == {ONE}
             assert seen.follower.opening
         # However often the follower has tried.
-        told = [one.message for one in caplog.records if one.name == "gateway.bus.follower"]
-        assert told == ["no subscription to Redis", "subscribed to Redis again"]
+        logged = [one.message for one in caplog.records if one.name == "gateway.bus.follower"]
+        assert logged == ["no subscription to Redis", "subscribed to Redis again"]
     finally:
         await client.aclose()
         server.kill()

@@ -18,11 +18,11 @@ ONE, TWO, THREE = sid_of(1), sid_of(2), sid_of(3)
 
 async def test_before_the_first_table_only_the_state_is_exported(redis: Redis) -> None:
     async with following(redis) as seen:
-        told = describe(seen.follower)
+        description = describe(seen.follower)
         told_of = describe_host("x.example", seen.follower, Bounds(()), now=time.time(), failing={})
         assert told_of["why"] == "no_table"
-        assert told["bus"] == "starting"
-        assert "epoch" not in told
+        assert description["bus"] == "starting"
+        assert "epoch" not in description
         registry = CollectorRegistry()
         registry.register(TableMetrics(seen.follower))
         text = generate_latest(registry).decode()
@@ -42,18 +42,22 @@ async def test_a_table_is_exported_with_its_hash_and_unserved_routes(
         await seen.until_equal(publisher)
         table = seen.follower.table
         assert table is not None
-        told = describe(seen.follower)
+        description = describe(seen.follower)
         bounds = Bounds([ip_network("127.0.0.0/8")])
 
         def host(name: str) -> dict[str, Any]:
             return describe_host(name, seen.follower, bounds, now=time.time(), failing={})
 
-        assert told["hash"] == f"{table.hash:016x}"
-        assert (told["routes"], told["unreadable"], told["ambiguous"]) == (3, 1, 1)
-        assert told["states"] == {"starting": 0, "ready": 2, "closing": 0}
+        assert description["hash"] == f"{table.hash:016x}"
+        assert (description["routes"], description["unreadable"], description["ambiguous"]) == (
+            3,
+            1,
+            1,
+        )
+        assert description["states"] == {"starting": 0, "ready": 2, "closing": 0}
         served = host(f"{ONE}.{BASE}:443".upper())
         assert (served["why"], served["target"]) == ("served", "pod-1")
-        assert "secret" not in str(told) + str(served)
+        assert "secret" not in str(description) + str(served)
         assert "127.0.0.1" not in str(served)
         assert host(shared)["why"] == "ambiguous"
         assert host(f"{THREE}.{BASE}")["why"] == "unreadable"

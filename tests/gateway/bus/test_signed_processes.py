@@ -70,7 +70,7 @@ async def test_route_keys_set_before_the_controller_signs_are_reported_by_readin
                 assert (await gateway.ask(ONE, "GET", "/")).status == 503
                 await leading(client, ONE, term=2, epoch="e2")
                 await until_ready_says(gateway, "")
-                told = json.loads((await gateway.ask_ops("/debug/routes")).text)
-                assert (told["epoch"], told["states"]["ready"]) == ("e2", 1)
+                body = json.loads((await gateway.ask_ops("/debug/routes")).text)
+                assert (body["epoch"], body["states"]["ready"]) == ("e2", 1)
         finally:
             await client.aclose()

@@ -102,35 +102,35 @@ def bench() -> ReporterRig:
 
 async def test_only_changed_activity_is_reported(bench: ReporterRig) -> None:
     right = bench.attach(1)
-    (told,) = (await bench.turn()).values()
-    assert (told.subs, told.last_input_at, told.last_output_at) == (("ada",), None, None)
+    (report,) = (await bench.turn()).values()
+    assert (report.subs, report.last_input_at, report.last_output_at) == (("ada",), None, None)
     assert await bench.turn() == {}
     activity = right.activity
     assert activity is not None
     activity.up, activity.down, activity.input = 5, 7, True
-    (told,) = (await bench.turn()).values()
-    assert (told.last_input_at, told.last_output_at) == (1000.0, 1000.0)
-    assert (told.bytes_in, told.bytes_out) == (5, 7)
+    (report,) = (await bench.turn()).values()
+    assert (report.last_input_at, report.last_output_at) == (1000.0, 1000.0)
+    assert (report.bytes_in, report.bytes_out) == (5, 7)
     # Within the same ten seconds there is nothing new to report.
     activity.down, activity.input = 100, True
     assert await bench.turn(1.0) == {}
     activity.down += 1
-    (told,) = (await bench.turn(10.0)).values()
-    assert told.last_output_at == 1010.0
-    assert told.bytes_out == 101
+    (report,) = (await bench.turn(10.0)).values()
+    assert report.last_output_at == 1010.0
+    assert report.bytes_out == 101
 
 
 async def test_a_departed_user_is_reported_and_then_forgotten(bench: ReporterRig) -> None:
     ada, bob, other = bench.attach(1), bench.attach(1, "bob"), bench.attach(1, None)
-    (told,) = (await bench.turn()).values()
-    assert told.subs == ("ada", "bob")
+    (report,) = (await bench.turn()).values()
+    assert report.subs == ("ada", "bob")
     bench.leave(ada)
     bench.leave(other)
-    (told,) = (await bench.turn()).values()
-    assert told.subs == ("bob",)
+    (report,) = (await bench.turn()).values()
+    assert report.subs == ("bob",)
     bench.leave(bob)
-    (told,) = (await bench.turn()).values()
-    assert told.subs == ()
+    (report,) = (await bench.turn()).values()
+    assert report.subs == ()
     assert len(bench.activities) == 0
 
 
@@ -149,9 +149,9 @@ async def test_a_redis_outage_loses_no_report(bench: ReporterRig) -> None:
     assert await bench.turn() == {}
     assert bench.reporter.skipped == 2
     bench.written.fails = False
-    told = await bench.turn()
-    assert len(told) == 5
-    assert told[make_sid(0)].subs == ()
+    report = await bench.turn()
+    assert len(report) == 5
+    assert report[make_sid(0)].subs == ()
 
 
 async def test_a_hanging_redis_costs_one_reporting_turn(
@@ -210,11 +210,11 @@ async def test_the_number_of_unreported_sessions_is_bounded(bench: ReporterRig) 
 
 async def test_a_watched_start_is_reported_every_ten_seconds(bench: ReporterRig) -> None:
     sid = make_sid(1)
-    told = []
+    reported = []
     for _ in range(10):
         bench.activities.waiting(sid, bench.now)
-        told += [activity.waiting_at for activity in (await bench.turn(1.0)).values()]
-    assert told == [1000.0]
+        reported += [activity.waiting_at for activity in (await bench.turn(1.0)).values()]
+    assert reported == [1000.0]
     bench.activities.waiting(sid, bench.now)
     (activity,) = (await bench.turn()).values()
     assert (activity.waiting_at, activity.subs) == (1010.0, ())

@@ -84,7 +84,7 @@ async def judge(page: Page) -> Judgement:
     """Run axe-core on *page*."""
     # Not by a script element, which the page's own policy would forbid.
     await page.evaluate(f"{_axe()}; undefined")
-    told: dict[str, Any] = await page.evaluate(
+    findings: dict[str, Any] = await page.evaluate(
         """async ([tags, theirs]) => {
           const context = { exclude: theirs.map((one) => [one]) };
           const { violations, passes } = await axe.run(context, { runOnly: tags, iframes: false });
@@ -93,9 +93,11 @@ async def judge(page: Page) -> Judgement:
         [TAGS, THEIRS],
     )
     wrong = [
-        f"{one['id']}: {node['html'][:200]}" for one in told["violations"] for node in one["nodes"]
+        f"{one['id']}: {node['html'][:200]}"
+        for one in findings["violations"]
+        for node in one["nodes"]
     ]
-    return Judgement(wrong, told["passes"])
+    return Judgement(wrong, findings["passes"])
 
 
 async def cut(page: Page) -> list[str]:

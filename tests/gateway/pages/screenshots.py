@@ -45,8 +45,8 @@ class Row:
         links = " · ".join(
             f"[{look.width} {look.scheme}](pages/{self.name}-{look.name}.png)" for look in LOOKS
         )
-        told = ", ".join(sorted(set(self.violations))) or "none"
-        return f"| `{self.name}` | {self.about} | {links} | {told} |"
+        violations = ", ".join(sorted(set(self.violations))) or "none"
+        return f"| `{self.name}` | {self.about} | {links} | {violations} |"
 
 
 # The page shows a measured value, which would differ in each run. The page goes on to write it into

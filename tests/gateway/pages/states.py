@@ -146,8 +146,8 @@ def _start(name: str, about: str, *, quick: bool = False, **status: Any) -> None
     async def show(world: World, person: Person) -> AsyncIterator[None]:
         now = time.time()
         times = [[phase, now - ago] for phase, ago in status.get("times", ())]
-        told = {"app": APP} | status | {"since": now - status["since"], "times": times}
-        sid = await world.publish(state="starting", message="older pages say this", status=told)
+        shown = {"app": APP} | status | {"since": now - status["since"], "times": times}
+        sid = await world.publish(state="starting", message="older pages say this", status=shown)
         await person.follow_link(sid)
         await expect(person.page.locator("#steps li").first).to_be_visible()
         yield
@@ -229,8 +229,8 @@ async def _silent(world: World, person: Person) -> AsyncIterator[None]:
 @state("ends-soon", "its time is nearly over", quick=True)
 async def _ends_soon(world: World, person: Person) -> AsyncIterator[None]:
     async with app_of() as port:
-        told = {"phase": "ready", "app": APP, "since": time.time() - 3600}
-        sid = await world.publish(port=port, status=told, expires_at=time.time() + 475)
+        status = {"phase": "ready", "app": APP, "since": time.time() - 3600}
+        sid = await world.publish(port=port, status=status, expires_at=time.time() + 475)
         await person.follow_link(sid)
         await heading(person.page, f"{APP} ends soon")
         await expect(person.page.get_by_role("status")).to_contain_text("in 7 min")
@@ -273,8 +273,8 @@ async def _signed_out(world: World, person: Person) -> AsyncIterator[None]:
 async def framed(world: World, person: Person, **changes: Any) -> AsyncIterator[str]:
     """Open an app beneath a bar; return its sid."""
     async with app_of() as port:
-        told = {"phase": "ready", "app": APP}
-        about: dict[str, Any] = {"port": port, "frame": True, "status": told}
+        status = {"phase": "ready", "app": APP}
+        about: dict[str, Any] = {"port": port, "frame": True, "status": status}
         sid = await world.publish(**(about | changes))
         await person.follow_link(sid)
         inside = person.page.frame_locator("iframe")
@@ -322,8 +322,8 @@ async def _desktop(
 ) -> AsyncIterator[str]:
     server = RfbServer(Painting("A desktop"), "A desktop")
     async with listening_on(server.handle) as port:
-        told = {"phase": "ready", "app": name, "since": time.time() - 3600}
-        sid = await world.publish(kind="vnc", port=port, status=told, **changes)
+        status = {"phase": "ready", "app": name, "since": time.time() - 3600}
+        sid = await world.publish(kind="vnc", port=port, status=status, **changes)
         await person.follow_link(sid, kind="vnc", mode=mode)
         await expect(person.page.get_by_role("status")).to_contain_text("Connected")
         await expect(person.page.locator("#notice")).to_be_hidden()
@@ -385,8 +385,8 @@ async def _asks(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 @state("desktop-password", "it asks for its password", quick=True)
 async def _password(world: World, person: Person) -> AsyncIterator[None]:
     async with listening_on(_asks) as port:
-        told = {"phase": "ready", "app": "Desktop"}
-        sid = await world.publish(kind="vnc", port=port, status=told)
+        status = {"phase": "ready", "app": "Desktop"}
+        sid = await world.publish(kind="vnc", port=port, status=status)
         await person.follow_link(sid, kind="vnc")
         await expect(person.page.get_by_label("Password")).to_be_focused()
         yield
@@ -415,8 +415,8 @@ async def _terminal(world: World, person: Person, **changes: Any) -> AsyncIterat
 
     async with hub_of(world, talk) as hub:
         where: dict[str, Any] = {"port": hub.port, "target": {"base_path": PATH}}
-        told = {"phase": "ready", "app": "Shell", "since": time.time() - 3600}
-        sid = await world.publish(kind="terminal", status=told, **where, **changes)
+        status = {"phase": "ready", "app": "Shell", "since": time.time() - 3600}
+        sid = await world.publish(kind="terminal", status=status, **where, **changes)
         await person.follow_link(sid, kind="terminal")
         await expect(person.page.locator(".xterm-rows")).to_contain_text("ada@job-0")
         yield

@@ -48,14 +48,14 @@ async def test_assets_are_served_as_immutable_on_every_session_host(world: World
     ended = await world.publish()
     await world.remove(ended)
     for sid in (await world.publish(), ended):
-        answer = await world.gateway.ask(sid, "GET", name)
-        assert answer.status == 200
-        assert answer.headers["cache-control"] == "public, max-age=31536000, immutable"
-        assert answer.headers["content-type"] == "text/css; charset=utf-8"
-        assert answer.headers["x-content-type-options"] == "nosniff"
-        assert "set-cookie" not in answer.headers
+        response = await world.gateway.ask(sid, "GET", name)
+        assert response.status == 200
+        assert response.headers["cache-control"] == "public, max-age=31536000, immutable"
+        assert response.headers["content-type"] == "text/css; charset=utf-8"
+        assert response.headers["x-content-type-options"] == "nosniff"
+        assert "set-cookie" not in response.headers
         head = await world.gateway.ask(sid, "HEAD", name)
-        assert (head.status, head.headers["content-length"]) == (200, str(len(answer.body)))
+        assert (head.status, head.headers["content-length"]) == (200, str(len(response.body)))
 
 
 async def test_a_script_is_compressed_for_clients_that_accept_it(world: World) -> None:
@@ -79,15 +79,15 @@ async def test_a_script_is_compressed_for_clients_that_accept_it(world: World) -
 )
 async def test_no_other_file_is_served(world: World, path: str) -> None:
     sid = await world.publish()
-    answer = await world.gateway.ask(sid, "GET", f"/.fumarole/static/{path}")
-    assert answer.status in (401, 404)
+    response = await world.gateway.ask(sid, "GET", f"/.fumarole/static/{path}")
+    assert response.status in (401, 404)
 
 
 async def test_the_licences_of_what_is_bundled_are_served_too(world: World) -> None:
     sid = await world.publish()
-    answer = await world.gateway.ask(sid, "GET", load_assets().url("licences.txt"))
-    assert "Mozilla Public License" in answer.text
-    assert "xterm" in answer.text
+    response = await world.gateway.ask(sid, "GET", load_assets().url("licences.txt"))
+    assert "Mozilla Public License" in response.text
+    assert "xterm" in response.text
 
 
 def sources(policy: str, directive: str) -> list[str]:

@@ -67,12 +67,12 @@ async def test_a_user_gets_one_notice_and_the_app_is_not_disturbed(
 ) -> None:
     async with app_with_downloads() as (port, asked):
         status = {"phase": "ready", "app": "Lab", "since": time.time() - 3600}
-        told: dict[str, Any] = {"port": port, "status": status}
-        sid = await world.publish(**told, expires_at=time.time() + 5000)
+        app_state: dict[str, Any] = {"port": port, "status": status}
+        sid = await world.publish(**app_state, expires_at=time.time() + 5000)
         await person.follow_link(sid)
         page, shown = person.page, person.page.get_by_role("heading", level=1)
         await expect(shown).to_have_text("The app")
-        await world.change(sid, **told, expires_at=time.time() + 500)
+        await world.change(sid, **app_state, expires_at=time.time() + 500)
         # Responses that are no document of their own stay unchanged.
         for name in ("data", "export", "page"):
             async with page.expect_download() as saved:
@@ -111,7 +111,7 @@ async def test_a_user_gets_one_notice_and_the_app_is_not_disturbed(
         await expect(shown).to_have_text("GET /lab")
         # The end has changed: a new notice is shown, and the form is sent once only.
         await page.goto(person.url(sid))
-        await world.change(sid, **told, expires_at=time.time() + 450)
+        await world.change(sid, **app_state, expires_at=time.time() + 450)
         await page.get_by_role("button", name="Save").click()
         await notice_is_shown(page)
         await page.get_by_role("link", name="Go on").click()
@@ -128,8 +128,8 @@ async def test_the_notice_speaks_german(
     async with app_with_downloads() as (port, _):
         await person.context.set_extra_http_headers({"Accept-Language": "de-CH"})
         status = {"phase": "ready", "app": "Lab", "since": time.time() - 3600}
-        told: dict[str, Any] = {"port": port, "status": status}
-        sid = await world.publish(**told, expires_at=time.time() + 300)
+        app_state: dict[str, Any] = {"port": port, "status": status}
+        sid = await world.publish(**app_state, expires_at=time.time() + 300)
         await person.follow_link(sid)
         await expect(person.page.get_by_role("heading")).to_have_text("Lab: bald zu Ende")
         await expect(person.page.get_by_role("link")).to_have_text(["Weiter", "Job verlängern"])

@@ -33,8 +33,8 @@ def test_every_refusal_has_a_page_and_json(errors: PageErrors, refusal: Refusal)
     text = page.body.decode()
     assert f"{refusal.status} · {refusal.code}" in text
     assert dict(page.fields)["Content-Security-Policy"].startswith("default-src 'none'")
-    told = errors.render(refusal, b"application/json")
-    assert json.loads(told.body) == {"code": refusal.code, "message": refusal.message}
+    body = errors.render(refusal, b"application/json")
+    assert json.loads(body.body) == {"code": refusal.code, "message": refusal.message}
 
 
 def test_common_refusals_have_a_text_of_their_own() -> None:
@@ -61,9 +61,9 @@ def test_an_error_page_explains_how_to_continue_in_its_language(
 
 
 def test_json_is_the_same_for_programs_in_every_language(errors: PageErrors) -> None:
-    told = errors.render(REFUSALS["not_found"], b"", b"de")
-    assert json.loads(told.body)["message"] == REFUSALS["not_found"].message
-    assert dict(told.fields)["Vary"] == "Accept, Accept-Language"
+    body = errors.render(REFUSALS["not_found"], b"", b"de")
+    assert json.loads(body.body)["message"] == REFUSALS["not_found"].message
+    assert dict(body.fields)["Vary"] == "Accept, Accept-Language"
 
 
 def test_retryable_errors_reload_automatically(errors: PageErrors) -> None:

@@ -31,8 +31,8 @@ async def test_the_bar_shows_the_remaining_time_and_the_reason_of_the_end(
     person: Person,
 ) -> None:
     async with web_app() as app:
-        told = {"phase": "ready", "app": "Lab <b>"}
-        asked: dict[str, Any] = {"port": app.port, "frame": True, "status": told}
+        status = {"phase": "ready", "app": "Lab <b>"}
+        asked: dict[str, Any] = {"port": app.port, "frame": True, "status": status}
         sid = await world.publish(**asked, expires_at=time.time() + 7230)
         await person.follow_link(sid, then="&next=/lab%3Fx=1")
         page, says = person.page, person.page.get_by_role("status")

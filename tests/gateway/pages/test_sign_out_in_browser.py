@@ -107,8 +107,8 @@ async def test_a_form_of_a_sibling_host_cannot_sign_a_user_out(
             assert sent in ("sent", "TypeError")
             async with person.page.expect_response(person.url(sid, PATH)) as waiting:
                 await person.page.get_by_role("button").click()
-            answer = await waiting.value
-            assert answer.status in (401, 403)
+            response = await waiting.value
+            assert response.status in (401, 403)
         assert await status(person, sid) == 200
         await person.page.goto(person.url(sid, "/lab"))
         await expect(person.page.get_by_text("hello")).to_be_visible()
@@ -120,7 +120,7 @@ async def test_the_sign_out_page_needs_a_grant(
     person: Person,
 ) -> None:
     sid = await world.publish(port=1)
-    answer = await person.page.goto(person.url(sid, PATH))
-    assert answer is not None
-    assert answer.status == 401
+    response = await person.page.goto(person.url(sid, PATH))
+    assert response is not None
+    assert response.status == 401
     assert await person.page.get_by_role("button", name="Sign out").count() == 0

@@ -105,28 +105,28 @@ ENDS = ["finished", "stopped", "failed", "expired", "out_of_funds", "evicted"]
 @pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
 @pytest.mark.parametrize("phase", ENDS)
 def test_every_end_names_the_app_and_the_reason(phase: str, texts: Texts) -> None:
-    told = words_of(about("session_ended", Status(phase=phase, app="Lab")), texts)
-    assert told is not None
-    assert "Lab" in told.title
-    assert told.text
-    assert told.advice
+    words = words_of(about("session_ended", Status(phase=phase, app="Lab")), texts)
+    assert words is not None
+    assert "Lab" in words.title
+    assert words.text
+    assert words.advice
     unnamed = words_of(about("session_ended", Status(phase=phase)), texts)
     assert unnamed is not None
     assert texts("page.your_app") in unnamed.title
 
 
 def test_a_closed_session_does_not_suggest_to_restart_the_job() -> None:
-    told = words_of(about("session_ended", Status(phase="closed")), IN_ENGLISH)
-    assert told is not None
-    assert "goes on" in told.text
-    assert not told.advice
+    words = words_of(about("session_ended", Status(phase="closed")), IN_ENGLISH)
+    assert words is not None
+    assert "goes on" in words.text
+    assert not words.advice
 
 
 @pytest.mark.parametrize("phase", ["queued", "suspended", "preparing", "starting"])
 def test_every_start_phase_has_a_text(phase: str) -> None:
-    told = words_of(about("session_starting", Status(phase=phase, app="{app} {0}")), IN_ENGLISH)
-    assert told is not None
-    assert told.title.startswith("{app} {0} ")
+    words = words_of(about("session_starting", Status(phase=phase, app="{app} {0}")), IN_ENGLISH)
+    assert words is not None
+    assert words.title.startswith("{app} {0} ")
 
 
 @pytest.mark.parametrize(
@@ -139,9 +139,9 @@ def test_every_start_phase_has_a_text(phase: str) -> None:
 )
 def test_the_detail_is_shown_as_image_only_for_image_reasons(reason: str | None, text: str) -> None:
     status = Status(phase="preparing", reason=reason, detail="lab:1")
-    told = words_of(about("session_starting", status), IN_ENGLISH)
-    assert told is not None
-    assert told.text == text
+    words = words_of(about("session_starting", status), IN_ENGLISH)
+    assert words is not None
+    assert words.text == text
 
 
 @pytest.mark.parametrize(
@@ -166,8 +166,8 @@ def test_without_a_status_the_default_text_is_shown(
 ) -> None:
     for code in ("session_ended", "session_starting"):
         assert words_of(about(code, status), IN_ENGLISH) is None
-        told = json.loads(errors.render(about(code, status), b"application/json").body)
-        assert told == {"code": code, "message": REFUSALS[code].message}
+        body = json.loads(errors.render(about(code, status), b"application/json").body)
+        assert body == {"code": code, "message": REFUSALS[code].message}
 
 
 def test_external_text_is_isolated_in_direction(errors: PageErrors) -> None:
@@ -203,14 +203,14 @@ def test_a_public_link_reveals_nothing_about_the_job(errors: PageErrors) -> None
 @pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
 def test_queue_position_and_the_user_who_stopped_the_job_are_shown(texts: Texts) -> None:
     waits = Status(phase="queued", position=4, detail="2 of 4 GPUs are free")
-    told = words_of(about("session_starting", waits), texts)
-    assert told is not None
-    others, _, ours = told.text.partition("2 of 4 GPUs are free.")
+    words = words_of(about("session_starting", waits), texts)
+    assert words is not None
+    others, _, ours = words.text.partition("2 of 4 GPUs are free.")
     assert "4" in ours
     # An English detail stands in quotes in other languages, after the page's own words.
     assert bool(others) == (texts.language != "en")
     assert ("“" in ours) == (texts.language != "en")
     status = Status(phase="stopped", by="Ada\u202e Lovelace")
-    told = words_of(about("session_ended", status), texts)
-    assert told is not None
-    assert "Ada  Lovelace" in told.text
+    words = words_of(about("session_ended", status), texts)
+    assert words is not None
+    assert "Ada  Lovelace" in words.text

@@ -24,8 +24,8 @@ def target(host: str, port: int = 1) -> Target:
 
 
 async def dialled(host: str, port: int = 1, **changes: Any) -> asyncio.Transport:
-    told: dict[str, Any] = {"networks": NETWORKS, "loop": asyncio.get_running_loop()}
-    transport, _ = await Dialler(**(told | changes)).dial(target(host, port), asyncio.Protocol)
+    fields: dict[str, Any] = {"networks": NETWORKS, "loop": asyncio.get_running_loop()}
+    transport, _ = await Dialler(**(fields | changes)).dial(target(host, port), asyncio.Protocol)
     return transport
 
 

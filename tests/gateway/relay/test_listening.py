@@ -423,8 +423,8 @@ async def test_both_families_are_served_at_once() -> None:
                 reader, writer = await asyncio.open_connection(host, both.address[1])
                 browser = Peer(reader, writer)
                 r.peers.append(browser)
-                told = f"\r\nX-Forwarded-For: {host}\r\n".encode()
-                assert told in await asked(r, browser)
+                field = f"\r\nX-Forwarded-For: {host}\r\n".encode()
+                assert field in await asked(r, browser)
         finally:
             both.close()
 

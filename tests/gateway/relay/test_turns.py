@@ -222,9 +222,9 @@ async def test_one_paused_connection_is_read_per_turn() -> None:
 
 
 async def test_failing_deferred_work_does_not_block_later_work() -> None:
-    done, told = list[str](), list[object]()
+    done, reported = list[str](), list[object]()
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, about: told.append(about["exception"]))
+    loop.set_exception_handler(lambda _, about: reported.append(about["exception"]))
     turns = Turns(loop, clock=lambda: 0.0)
     problem = ValueError("a bug of ours")
 
@@ -234,7 +234,7 @@ async def test_failing_deferred_work_does_not_block_later_work() -> None:
     turns.defer(fail)
     turns.defer(partial(done.append, "other"))
     await turned(4)
-    assert (done, told) == (["other"], [problem])
+    assert (done, reported) == (["other"], [problem])
     turns.defer(partial(done.append, "again"))
     await turned(2)
     assert done == ["other", "again"]

@@ -88,14 +88,14 @@ async def test_a_failing_timer_does_not_block_others() -> None:
         def due(self, now: float) -> float:
             raise RuntimeError("a bug")
 
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _loop, context: told.append(context))
+    loop.set_exception_handler(lambda _loop, context: reported.append(context))
     wheel, others = TimerWheel(loop), [Waiter() for _ in range(20)]
     for waiter in (*others[:10], Fails(), *others[10:]):
         wheel.arm(waiter, 0)
     await until(lambda: all(one.asked for one in others))
-    assert [str(one["exception"]) for one in told] == ["a bug"]
+    assert [str(one["exception"]) for one in reported] == ["a bug"]
 
 
 async def test_a_timer_disarmed_during_a_turn_does_not_fire() -> None:

@@ -43,7 +43,7 @@ def run(script: str) -> str:
 
 
 def test_a_worker_receives_its_sockets_and_its_exit_is_reported() -> None:
-    told = run("""
+    output = run("""
         def work(number, feed, listening):
             feed.sendall(b"%d %d %d" % (number, listening[0].getsockname()[1], os.getppid()))
             raise SystemExit(7)
@@ -61,7 +61,7 @@ def test_a_worker_receives_its_sockets_and_its_exit_is_reported() -> None:
         fork_server.close()
         print("ok")
     """)
-    assert told == "ok\n"
+    assert output == "ok\n"
 
 
 def test_a_failing_worker_logs_the_reason_and_exits_with_1() -> None:

@@ -196,8 +196,8 @@ async def test_status_comes_from_the_responsive_worker_furthest_behind() -> None
         assert [family.samples[0].value for family in pool.table] == [7.0]
         assert await pool.describe("a.example") == {"seq": 7, "host": "a.example"}
         # Two concurrent callers get the results for their own hosts.
-        told = await asyncio.gather(pool.describe("a.example"), pool.describe("b.example"))
-        assert [one["host"] for one in told] == ["a.example", "b.example"]
+        description = await asyncio.gather(pool.describe("a.example"), pool.describe("b.example"))
+        assert [one["host"] for one in description] == ["a.example", "b.example"]
         workers[2].mute = True
         assert (await pool.describe(None))["seq"] == 8
 

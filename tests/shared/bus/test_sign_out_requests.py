@@ -19,9 +19,9 @@ async def test_sign_out_requests_are_read_in_order_from_a_position(redis: Redis)
     for number in range(5):
         await writer.add(make_sid(number), f"t{number}")
     first = await reader.after(BEGINNING, limit=3)
-    assert [ask.jti for ask in first.entries] == ["t0", "t1", "t2"]
+    assert [request.jti for request in first.entries] == ["t0", "t1", "t2"]
     rest = await reader.after(first.entries[-1].id, limit=3)
-    assert [(ask.sid, ask.jti) for ask in rest.entries] == [
+    assert [(request.sid, request.jti) for request in rest.entries] == [
         (make_sid(3), "t3"),
         (make_sid(4), "t4"),
     ]
@@ -69,8 +69,8 @@ async def test_a_key_of_another_type_is_removed(redis: Redis) -> None:
         (), None
     )
     await SignOutWriter(redis, KEYS).add(SID, "t")
-    (ask,) = (await SignOutReader(redis, KEYS).after(BEGINNING, limit=10)).entries
-    assert ask.jti == "t"
+    (request,) = (await SignOutReader(redis, KEYS).after(BEGINNING, limit=10)).entries
+    assert request.jti == "t"
 
 
 async def test_only_the_stream_that_was_read_is_deleted(redis: Redis) -> None:

@@ -66,12 +66,12 @@ def test_the_command_writes_the_public_keys_for_gateways(tmp_path: Path) -> None
     command = [sys.executable, "-m", "controller", "route-keys"]
     done = warm.run([*command, *paths], cwd=ROOT, env={"PATH": os.environ["PATH"]})
     assert done.returncode == 0
-    told = done.stdout.encode()
-    assert json.loads(told) == public_key_set(KEYS)
+    written = done.stdout.encode()
+    assert json.loads(written) == public_key_set(KEYS)
     head = Head(epoch="e", seq=1, term=1, routes=0, revoked=0)
     for key in KEYS:
         text = TableSigner(key, instance="i").sign_head(head, at=1.0, floor=0.0, root=b"r")
-        assert TableVerifier(read_key_set(told), instance="i").head(text).matches(head)
+        assert TableVerifier(read_key_set(written), instance="i").head(text).matches(head)
 
 
 def test_a_malformed_key_file_ends_the_command(

@@ -25,8 +25,8 @@ async def test_no_response_names_the_server_software() -> None:
         aiohttp.ClientSession(f"http://{host}:{port}") as client,
     ):
         for path in ("/refused", "/missing"):
-            async with client.get(path) as answer:
-                assert answer.headers["Server"] == "fumarole"
+            async with client.get(path) as response:
+                assert response.headers["Server"] == "fumarole"
 
 
 @pytest.mark.parametrize(
@@ -69,8 +69,8 @@ async def test_no_body_is_decoded_before_authentication(
         aiohttp.ClientSession(f"http://{host}:{port}") as client,
     ):
         for _ in range(2):
-            async with client.post("/", data=b"garbage", headers=headers) as answer:
-                assert answer.status == 401
+            async with client.post("/", data=b"garbage", headers=headers) as response:
+                assert response.status == 401
     assert not caplog.records
 
 
@@ -164,10 +164,10 @@ async def test_a_failing_handler_leaks_no_details() -> None:
     async with (
         listening(app, ("127.0.0.1", 0)) as (host, port),
         aiohttp.ClientSession() as client,
-        client.get(f"http://{host}:{port}/", headers={"Accept": "text/html"}) as answer,
+        client.get(f"http://{host}:{port}/", headers={"Accept": "text/html"}) as response,
     ):
-        assert answer.status == 500
-        assert (await answer.json())["code"] == "internal_server_error"
+        assert response.status == 500
+        assert (await response.json())["code"] == "internal_server_error"
 
 
 async def test_a_response_in_progress_is_finished_at_shutdown() -> None:

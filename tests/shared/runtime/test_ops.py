@@ -31,8 +31,8 @@ async def test_the_ops_listener_reports_health_readiness_and_metrics() -> None:
     ):
 
         async def get(path: str) -> tuple[int, str]:
-            async with client.get(path) as answer:
-                return answer.status, await answer.text()
+            async with client.get(path) as response:
+                return response.status, await response.text()
 
         assert (await get("/healthz"))[0] == 200
         status, text = await get("/readyz")

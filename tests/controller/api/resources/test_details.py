@@ -42,9 +42,9 @@ async def ran(api: Api, *runs: PodRecord, **fields: Any) -> None:
 
 
 async def get(api: Api, path: str) -> Any:
-    answer = await api.client.get(path)
-    assert answer.status == 200, await answer.text()
-    return await answer.json()
+    response = await api.client.get(path)
+    assert response.status == 200, await response.text()
+    return await response.json()
 
 
 async def test_every_rank_is_shown_by_its_last_pod(api: Api) -> None:
@@ -100,9 +100,9 @@ def text(*pieces: bytes, cut_when: asyncio.Semaphore | None = None) -> Answer:
 async def test_a_log_is_text_of_the_last_pod(api: Api, script: Script) -> None:
     await ran(api, run(0), run(1))
     script.answer(text("grüß\nGott".encode()))
-    answer = await api.client.get("/v1/jobs/j1/logs?rank=1&tail=5")
-    assert (answer.status, await answer.text()) == (200, "grüß\nGott")
-    assert answer.content_type == "text/plain"
+    response = await api.client.get("/v1/jobs/j1/logs?rank=1&tail=5")
+    assert (response.status, await response.text()) == (200, "grüß\nGott")
+    assert response.content_type == "text/plain"
     (_, path, query) = script.requests[-2]
     assert path == "/api/v1/namespaces/jobs/pods/j-j1-job-1/log"
     assert query == {"container": "job", "tailLines": "5", "timestamps": "true"}
@@ -112,8 +112,8 @@ async def test_a_followed_log_is_streamed_line_by_line(api: Api, script: Script)
     await ran(api, run(0))
     whole = "ü\n".encode()
     script.answer(text(b"one\ntw", b"o\n", whole[:1], whole[1:], b"\xff", b"rest"))
-    answer = await api.client.get("/v1/jobs/j1/logs?follow=true")
-    events = [one.split("\n") for one in (await answer.text()).split("\n\n") if one]
+    response = await api.client.get("/v1/jobs/j1/logs?follow=true")
+    events = [one.split("\n") for one in (await response.text()).split("\n\n") if one]
     assert [(e[0].partition(": ")[2], json.loads(e[1].partition(": ")[2])) for e in events] == [
         ("line", "one"), ("line", "two"), ("line", "ü"), ("line", "\N{REPLACEMENT CHARACTER}rest"),
         ("end", {}),
@@ -126,9 +126,9 @@ async def test_an_interrupted_log_of_one_rank_is_marked_by_a_line(api: Api, scri
     was_read = asyncio.Semaphore(0)
     long = "x" * MOST_PIECE
     script.answer(text(f"one\n{long}y".encode(), cut_when=was_read))
-    answer = await api.client.get("/v1/jobs/j1/logs?rank=all")
+    response = await api.client.get("/v1/jobs/j1/logs?rank=all")
     said = ""
-    async for piece in answer.content.iter_any():
+    async for piece in response.content.iter_any():
         said += piece.decode()
         if said.endswith(long):
             was_read.release()
@@ -141,9 +141,9 @@ async def test_an_interrupted_followed_log_is_marked(api: Api, script: Script) -
     await ran(api, run(0))
     was_read = asyncio.Semaphore(0)
     script.answer(text(b"one\n", cut_when=was_read))
-    answer = await api.client.get("/v1/jobs/j1/logs?follow=true")
+    response = await api.client.get("/v1/jobs/j1/logs?follow=true")
     said = ""
-    async for piece in answer.content.iter_any():
+    async for piece in response.content.iter_any():
         said += piece.decode()
         if "one" in said and was_read.locked():
             was_read.release()
@@ -164,8 +164,8 @@ async def test_a_missing_log_states_the_reason(
 ) -> None:
     await ran(api, run(0))
     script.answer(cluster)
-    answer = await api.client.get(f"/v1/jobs/j1/logs{query}")
-    assert answer.status == status, await answer.text()
+    response = await api.client.get(f"/v1/jobs/j1/logs{query}")
+    assert response.status == status, await response.text()
 
 
 @pytest.mark.parametrize("query", ["", "?follow=true"])
@@ -175,18 +175,18 @@ async def test_a_forbidden_log_is_not_reported_as_unavailable_cluster(
     await ran(api, run(0))
     why = 'pods "x" is forbidden: User "u" cannot get resource "pods/log"'
     script.answer(says({"reason": "Forbidden", "message": why}, 403))
-    answer = await api.client.get(f"/v1/jobs/j1/logs{query}")
-    said = await answer.json()
-    assert (answer.status, said["code"]) == (503, "cluster_unavailable")
+    response = await api.client.get(f"/v1/jobs/j1/logs{query}")
+    said = await response.json()
+    assert (response.status, said["code"]) == (503, "cluster_unavailable")
     assert said["message"] == "The controller has no permission to read pod logs."
     assert any("cannot get resource" in str(vars(record).get("why")) for record in caplog.records)
 
 
 @pytest.mark.parametrize("rank", ["-1", "x", "ALL", str(2**31 + 1), "1.0", ""])
 async def test_an_invalid_rank_is_one_problem_at_rank(api: Api, rank: str) -> None:
-    answer = await api.client.get("/v1/jobs/j1/logs", params={"rank": rank})
-    problems = (await answer.json())["details"]["problems"]
-    assert (answer.status, [one["path"] for one in problems]) == (422, ["rank"])
+    response = await api.client.get("/v1/jobs/j1/logs", params={"rank": rank})
+    problems = (await response.json())["details"]["problems"]
+    assert (response.status, [one["path"] for one in problems]) == (422, ["rank"])
 
 
 def node(cpu: str, *, ready: str = "True", **spec: Any) -> dict[str, Any]:
@@ -237,11 +237,11 @@ async def test_maintenance_holds_jobs_and_then_refuses_new_ones(api: Api) -> Non
     assert (shown["mode"], shown["message"], shown["waiting"]) == ("paused", "disk", 1)
     assert (await submit(api, make_job("j2")))[0] == 200
     await api.client.post("/v1/maintenance", json={"action": "drain"})
-    status, answer = await submit(api, make_job("j3"))
-    assert (status, answer["code"]) == (503, "draining")
+    status, response = await submit(api, make_job("j3"))
+    assert (status, response["code"]) == (503, "draining")
     # A retry after a lost response: 503 would say that the job was not accepted.
-    status, answer = await submit(api, make_job("j2"))
-    assert (status, answer["items"][0]["result"]) == (200, "unchanged")
+    status, response = await submit(api, make_job("j2"))
+    assert (status, response["items"][0]["result"]) == (200, "unchanged")
     assert (await submit(api, make_job("j2"), make_job("j3")))[0] == 503
     await api.client.post("/v1/maintenance", json={"action": "resume"})
     assert (await get(api, "/v1/maintenance"))["mode"] == "running"

@@ -82,10 +82,10 @@ async def test_the_number_of_reported_problems_is_bounded(api: Api) -> None:
     wrong = {"id": "j1", "owner": {"user": "ada"}, "invocation": {"command": [1] * 100}}
     response = await api.client.post("/v1/jobs", json={"items": [wrong] * 11})
     assert response.status == 422
-    told = await response.json()
-    assert told["message"] == "1000 problems and more; nothing was changed"
-    assert len(told["details"]["problems"]) == MOST_NAMED
-    assert told["details"]["problems"][0]["path"].startswith("items[0]")
+    body = await response.json()
+    assert body["message"] == "1000 problems and more; nothing was changed"
+    assert len(body["details"]["problems"]) == MOST_NAMED
+    assert body["details"]["problems"][0]["path"].startswith("items[0]")
 
 
 async def test_a_best_effort_call_accepts_the_valid_jobs(api: Api) -> None:
@@ -236,8 +236,8 @@ async def test_a_job_shows_the_user_who_ended_it_if_the_caller_named_one(api: Ap
     # The first request to end the job is the one recorded.
     await api.client.delete("/v1/jobs/j1", params={"by": "Grace"})
     shown = [await api.client.get(f"/v1/jobs/j{number}") for number in (1, 2, 3)]
-    told = [(await response.json())["details"] for response in shown]
-    assert [one and (one["cause"], one["by"]) for one in told] == [
+    body = [(await response.json())["details"] for response in shown]
+    assert [one and (one["cause"], one["by"]) for one in body] == [
         ("asked", "Ada L."), ("asked", "Grace"), None,
     ]  # fmt: skip
     for wrong in ("", "x" * 256, "a\nb"):

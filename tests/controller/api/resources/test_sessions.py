@@ -31,14 +31,14 @@ async def jobs(api: Api) -> None:
 
 
 async def open_sessions(api: Api, *items: Any) -> tuple[int, dict[str, Any]]:
-    answer = await api.client.post("/v1/sessions", json={"items": list(items)})
-    return answer.status, await answer.json()
+    response = await api.client.post("/v1/sessions", json={"items": list(items)})
+    return response.status, await response.json()
 
 
 async def open_with(api: Api, key: str, *items: Any) -> tuple[int, dict[str, Any]]:
     headers = {"Idempotency-Key": key}
-    answer = await api.client.post("/v1/sessions", json={"items": list(items)}, headers=headers)
-    return answer.status, await answer.json()
+    response = await api.client.post("/v1/sessions", json={"items": list(items)}, headers=headers)
+    return response.status, await response.json()
 
 
 async def test_an_opening_repeated_with_its_idempotency_key_opens_once(api: Api) -> None:
@@ -47,13 +47,13 @@ async def test_an_opening_repeated_with_its_idempotency_key_opens_once(api: Api)
     answers = await asyncio.gather(*(open_with(api, '"a-1"', lab, shell) for _ in range(4)))
     assert sorted(status for status, _ in answers) == [200, 200, 200, 201]
     sids = [one["sid"] for one in answers[0][1]["items"]]
-    assert {str(answer) for _, answer in answers} == {str(answers[0][1])}
+    assert {str(response) for _, response in answers} == {str(answers[0][1])}
     # Ended sessions are returned as ended, even if the job accepts no new session.
     await api.client.delete(f"/v1/sessions/{sids[0]}")
     await api.client.delete("/v1/jobs/j1")
-    status, answer = await open_with(api, "a-1", lab, shell)
-    assert (status, [one["sid"] for one in answer["items"]]) == (200, sids)
-    assert [one["state"] for one in answer["items"]] == ["ended", "starting"]
+    status, response = await open_with(api, "a-1", lab, shell)
+    assert (status, [one["sid"] for one in response["items"]]) == (200, sids)
+    assert [one["state"] for one in response["items"]] == ["ended", "starting"]
     # A request with another key, or without a key, opens another session.
     for other in (await open_with(api, "a-2", shell), await open_sessions(api, shell)):
         assert other[0] == 201
@@ -93,14 +93,14 @@ async def test_a_refused_call_may_be_repeated_with_its_key(api: Api) -> None:
 
 
 async def open_one(api: Api, **item: Any) -> str:
-    status, answer = await open_sessions(api, {"job": "j1", "rank": 0} | item)
-    assert status == 201, answer
-    sid: str = answer["items"][0]["sid"]
+    status, response = await open_sessions(api, {"job": "j1", "rank": 0} | item)
+    assert status == 201, response
+    sid: str = response["items"][0]["sid"]
     return sid
 
 
 async def test_sessions_are_returned_in_the_requested_order(api: Api) -> None:
-    status, answer = await open_sessions(
+    status, response = await open_sessions(
         api,
         {"job": "j1", "rank": 1, "endpoint": "desk"},
         {"job": "j2", "rank": 0, "kind": "terminal"},
@@ -108,12 +108,12 @@ async def test_sessions_are_returned_in_the_requested_order(api: Api) -> None:
         {"job": "j2", "rank": 0, "kind": "web", "port": 6006},
     )
     assert status == 201
-    shown = [(one["job"], one["rank"], one["kind"]) for one in answer["items"]]
+    shown = [(one["job"], one["rank"], one["kind"]) for one in response["items"]]
     assert shown == [("j1", 1, "vnc"), ("j2", 0, "terminal"), ("j1", 0, "web"), ("j2", 0, "web")]
-    for one in answer["items"]:
+    for one in response["items"]:
         assert one["hosts"] == [f"{one['sid']}.apps.example.com"]
         assert len(one["sid"]) == 26
-    assert len({one["sid"] for one in answer["items"]}) == 4
+    assert len({one["sid"] for one in response["items"]}) == 4
     assert set(api.enqueued) == {"j1", "j2"}
 
 
@@ -139,24 +139,24 @@ async def test_sessions_are_returned_in_the_requested_order(api: Api) -> None:
 async def test_if_one_session_cannot_be_opened_it_is_named_and_none_is_opened(
     api: Api, item: dict[str, Any], path: str
 ) -> None:
-    status, answer = await open_sessions(api, item, {"job": "j1", "endpoint": "lab"})
+    status, response = await open_sessions(api, item, {"job": "j1", "endpoint": "lab"})
     assert status == 422
-    assert [problem["path"] for problem in answer["details"]["problems"]] == [path]
+    assert [problem["path"] for problem in response["details"]["problems"]] == [path]
     assert api.enqueued == []
 
 
 async def test_a_session_of_an_ending_job_cannot_be_opened(api: Api) -> None:
     await api.client.delete("/v1/jobs/j1")
-    status, answer = await open_sessions(api, {"job": "j1", "endpoint": "lab"})
-    assert (status, answer["details"]["problems"][0]["path"]) == (422, "items[0].job")
+    status, response = await open_sessions(api, {"job": "j1", "endpoint": "lab"})
+    assert (status, response["details"]["problems"][0]["path"]) == (422, "items[0].job")
 
 
 async def test_an_ended_session_cannot_be_reopened(api: Api) -> None:
     sid = await open_one(api, endpoint="lab")
     assert (await (await api.client.get(f"/v1/sessions/{sid}")).json())["state"] == "starting"
     for _ in range(2):
-        answer = await api.client.delete(f"/v1/sessions/{sid}")
-        assert (await answer.json())["state"] == "ended"
+        response = await api.client.delete(f"/v1/sessions/{sid}")
+        assert (await response.json())["state"] == "ended"
     assert (await (await api.client.get(f"/v1/sessions/{sid}")).json())["end_reason"] == "ended"
 
 
@@ -168,8 +168,8 @@ async def test_a_revocation_is_stored_before_the_response(
     api: Api, whose: dict[str, str], member: str
 ) -> None:
     sid, before = await open_one(api, endpoint="lab"), time.time()
-    answer = await api.client.post(f"/v1/sessions/{sid}/revoke", json=whose)
-    assert answer.status == 200
+    response = await api.client.post(f"/v1/sessions/{sid}/revoke", json=whose)
+    assert response.status == 200
     async with api.store.read() as transaction:
         (stored,) = await active_revocations(transaction, now=time.time())
     assert stored.member == member.format(sid=sid)
@@ -186,8 +186,8 @@ async def test_a_revocation_names_exactly_one_target(api: Api) -> None:
         {"sub": "a\n"},
         {"everybody": True},
     ):
-        answer = await api.client.post(f"/v1/sessions/{sid}/revoke", json=body)
-        assert answer.status == 422
+        response = await api.client.post(f"/v1/sessions/{sid}/revoke", json=body)
+        assert response.status == 422
 
 
 async def test_an_unknown_session_is_404(api: Api) -> None:
@@ -201,8 +201,8 @@ async def test_an_unknown_session_is_404(api: Api) -> None:
 
 
 async def test_a_signing_key_is_revoked_for_every_session(api: Api) -> None:
-    answer = await api.client.post("/v1/keys/orchestrator%2F2026/revoke", json={})
-    assert (answer.status, await answer.json()) == (200, {"kid": "orchestrator/2026"})
+    response = await api.client.post("/v1/keys/orchestrator%2F2026/revoke", json={})
+    assert (response.status, await response.json()) == (200, {"kid": "orchestrator/2026"})
     async with api.store.read() as transaction:
         (stored,) = await active_revocations(transaction, now=time.time())
     assert (stored.member, stored.sid) == ("kid:orchestrator/2026", None)
@@ -245,14 +245,14 @@ async def test_an_opening_may_only_narrow_a_desktops_clipboard_policy(
     desk = {"kind": "vnc", "port": 5900, "clipboard": declared}
     await submit(api, make_job("j3", interactive={"desk": desk}))
     item = {"job": "j3", "rank": 0, "endpoint": "desk"} | ({"clipboard": asked} if asked else {})
-    status, answer = await open_sessions(api, item)
-    assert (status, answer["items"][0]["clipboard"]) == (201, allowed)
+    status, response = await open_sessions(api, item)
+    assert (status, response["items"][0]["clipboard"]) == (201, allowed)
 
 
 async def test_a_terminals_clipboard_policy_is_set_at_opening(api: Api) -> None:
     item = {"job": "j1", "rank": 0, "kind": "terminal", "clipboard": "none"}
-    status, answer = await open_sessions(api, item)
-    assert (status, answer["items"][0]["clipboard"]) == (201, "none")
+    status, response = await open_sessions(api, item)
+    assert (status, response["items"][0]["clipboard"]) == (201, "none")
 
 
 @pytest.mark.parametrize(
@@ -266,9 +266,9 @@ async def test_a_terminals_clipboard_policy_is_set_at_opening(api: Api) -> None:
 async def test_the_clipboard_of_a_web_session_cannot_be_restricted(
     api: Api, item: dict[str, Any], path: str
 ) -> None:
-    status, answer = await open_sessions(api, {"job": "j1", "rank": 0} | item)
+    status, response = await open_sessions(api, {"job": "j1", "rank": 0} | item)
     assert status == 422
-    assert [one["path"] for one in answer["details"]["problems"]] == [path]
+    assert [one["path"] for one in response["details"]["problems"]] == [path]
 
 
 @pytest.mark.parametrize(
@@ -282,8 +282,8 @@ async def test_an_endpoint_accepts_only_restrictions_of_its_kind(
     api: Api, endpoint: dict[str, Any]
 ) -> None:
     job = make_job("j4", interactive={"one": endpoint})
-    answer = await api.client.post("/v1/jobs", json={"mode": "atomic", "items": [job]})
-    assert answer.status == 422
+    response = await api.client.post("/v1/jobs", json={"mode": "atomic", "items": [job]})
+    assert response.status == 422
 
 
 async def test_activity_reported_by_gateways_is_shown_and_otherwise_null(
@@ -309,9 +309,9 @@ async def test_activity_reported_by_gateways_is_shown_and_otherwise_null(
 
 
 async def listed(api: Api, query: str = "") -> list[str]:
-    answer = await api.client.get(f"/v1/sessions{query}")
-    assert answer.status == 200, await answer.text()
-    return [one["sid"] for one in (await answer.json())["items"]]
+    response = await api.client.get(f"/v1/sessions{query}")
+    assert response.status == 200, await response.text()
+    return [one["sid"] for one in (await response.json())["items"]]
 
 
 async def test_sessions_are_listed_by_job_owner_and_state_with_connected_users(

@@ -47,8 +47,8 @@ def settings(tmp_path: Path) -> dict[str, str]:
 
 
 async def call(api: Api, method: str, path: str, body: Any = None) -> tuple[int, dict[str, Any]]:
-    answer = await api.client.request(method, f"/v1/jobs/{path}", json=body)
-    return answer.status, await answer.json()
+    response = await api.client.request(method, f"/v1/jobs/{path}", json=body)
+    return response.status, await response.json()
 
 
 async def attach(api: Api, tool: str, job: str = "j1", **more: Any) -> tuple[int, dict[str, Any]]:
@@ -243,8 +243,8 @@ async def test_a_tool_run_is_not_listed_as_job(api: Api) -> None:
     used = await (await api.client.get("/v1/maintenance")).json()
     assert (used["waiting"], used["running"]) == (1, 0)
     ack = {"through": 0, "exhausted": [{"owner": {"user": "ada"}}]}
-    answer = await api.client.post("/v1/usage/ack", json=ack)
-    assert (await answer.json())["ended"] == ["j1"]
+    response = await api.client.post("/v1/usage/ack", json=ack)
+    assert (await response.json())["ended"] == ["j1"]
 
 
 async def test_log_and_usage_of_a_tool_are_separate_from_its_job(api: Api, script: Script) -> None:
@@ -260,8 +260,8 @@ async def test_log_and_usage_of_a_tool_are_separate_from_its_job(api: Api, scrip
         record = await find_job(transaction, RUN)
         assert record is not None
     script.answer(text(b"it listens"))
-    answer = await api.client.get(f"{log}&tail=5")
-    assert (answer.status, await answer.text()) == (200, "it listens")
+    response = await api.client.get(f"{log}&tail=5")
+    assert (response.status, await response.text()) == (200, "it listens")
     (_, path, _) = script.requests[-2]
     assert path == f"/api/v1/namespaces/{record.namespace}/pods/{pod}/log"
     for query, status in (("rank=1", 404), ("rank=2", 422), ("rank=all", 422), ("attempt=1", 422)):
@@ -279,12 +279,12 @@ async def test_log_and_usage_of_a_tool_are_separate_from_its_job(api: Api, scrip
 async def test_a_session_of_an_attached_tool_ends_with_it(api: Api) -> None:
     await submit(api, make_job(replicas=2, tools=["wetty"]))
     item = {"job": "j1", "rank": 0, "endpoint": "tool:wetty"}
-    answer = await api.client.post("/v1/sessions", json={"items": [item]})
-    (opened,) = (await answer.json())["items"]
-    assert (answer.status, opened["kind"], opened["endpoint"]) == (201, "web", "tool:wetty")
+    response = await api.client.post("/v1/sessions", json={"items": [item]})
+    (opened,) = (await response.json())["items"]
+    assert (response.status, opened["kind"], opened["endpoint"]) == (201, "web", "tool:wetty")
     for wrong in ({"rank": 1}, {"endpoint": "tool:tensorboard"}, {"endpoint": "tool:"}):
-        answer = await api.client.post("/v1/sessions", json={"items": [item | wrong]})
-        assert answer.status == 422, wrong
+        response = await api.client.post("/v1/sessions", json={"items": [item | wrong]})
+        assert response.status == 422, wrong
     await call(api, "DELETE", "j1/tools/wetty")
     ended = await (await api.client.get(f"/v1/sessions/{opened['sid']}")).json()
     assert (ended["state"], ended["end_reason"]) == ("ended", "tool_removed")

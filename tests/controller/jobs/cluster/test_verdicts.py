@@ -81,10 +81,10 @@ def test_the_documented_verdicts_match_the_table() -> None:
     docs = (Path(__file__).parents[4] / "docs" / "controller.md").read_text()
     for row in TABLE:
         means = [row.means[call] for call in CALLS]
-        told = means[0] if len(set(means)) == 1 else f"{means[0]}; then {means[1]}"
+        documented = means[0] if len(set(means)) == 1 else f"{means[0]}; then {means[1]}"
         assert f"| {row.name} |" in docs, row.name
         (line,) = [one for one in docs.splitlines() if one.startswith(f"| {row.name} |")]
-        assert line.endswith(f"| {told} | {f'`{row.reason}`' if row.reason else ''} |"), line
+        assert line.endswith(f"| {documented} | {f'`{row.reason}`' if row.reason else ''} |"), line
 
 
 @pytest.mark.parametrize(

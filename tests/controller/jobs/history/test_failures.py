@@ -143,8 +143,8 @@ def test_a_failing_injected_sidecar_is_named() -> None:
     assert found is not None
     text = "job 0 failed by its container istio-proxy, which ended with exit code 5"
     assert (found.reason, found.message) == ("failed", text)
-    told = {"cause": "sidecar", "container": "istio-proxy", "exit_code": 5}
-    assert told.items() <= found.details.items()
+    details = {"cause": "sidecar", "container": "istio-proxy", "exit_code": 5}
+    assert details.items() <= found.details.items()
 
 
 def test_the_last_log_lines_are_reported_up_to_a_limit() -> None:

@@ -235,9 +235,9 @@ def test_a_pod_of_a_lost_node_ends_with_its_grace_period() -> None:
     assert write(runs, departed=(lost,), now=5000.0)[pod.uid].ended_at == 50.0
     assert write({}, departed=(lost,), now=5000.0)[pod.uid].ended_at == 50.0
     # The node was only partitioned, and reports the real end.
-    told = as_of(ended(at=45.0, **due), 900.0)
-    assert write(runs, told, now=900.0)[pod.uid].ended_at == 45.0
-    assert are_recorded(write(runs, told, now=900.0), [told], [])
+    lost_pod = as_of(ended(at=45.0, **due), 900.0)
+    assert write(runs, lost_pod, now=900.0)[pod.uid].ended_at == 45.0
+    assert are_recorded(write(runs, lost_pod, now=900.0), [lost_pod], [])
 
 
 def test_only_a_deleted_pod_can_be_lost() -> None:

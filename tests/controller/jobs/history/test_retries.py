@@ -284,9 +284,9 @@ def test_a_delayed_restart_of_a_failed_job_waits_until_due() -> None:
     failed = ran(retry=1)  # gone: only its timer still refers to it
     step = step_of(record, failed, now=10.0, timers=timer(record, 39.0))
     assert not isinstance(step, ConfirmPods | SetOutcome)
-    told = job(DELAYED, state="IN_QUEUE", reason="restarting", message=step.message)  # type: ignore[union-attr]  # carries a message
-    assert step_of(told, failed, now=10.0, timers=timer(told, 39.0)) == Wait(39.0)
-    step = after_pods(step_of(told, failed, now=39.0, timers=timer(told, 39.0)))
+    reported = job(DELAYED, state="IN_QUEUE", reason="restarting", message=step.message)  # type: ignore[union-attr]  # carries a message
+    assert step_of(reported, failed, now=10.0, timers=timer(reported, 39.0)) == Wait(39.0)
+    step = after_pods(step_of(reported, failed, now=39.0, timers=timer(reported, 39.0)))
     text = "job 0 ended with exit code 7; started again by its policy RestartJob"
     assert step == StartNextAttempt("retried", text)
 

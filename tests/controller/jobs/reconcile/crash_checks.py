@@ -97,13 +97,13 @@ async def check_run(world: World, parts: Parts, run: JobRecord, where: str) -> N
 
 def check_updates(updates: Sequence[UpdateRow], life: str, where: str) -> None:
     """Check that the end was reported exactly once, as the last update."""
-    told = [(one.state, one.reason) for one in updates]
-    *before, (state, reason) = told
-    assert state == LIVES[life][2], (where, told)
-    assert not {one for one, _ in before} & {*FINAL_STATES}, (where, told)
+    states = [(one.state, one.reason) for one in updates]
+    *before, (state, reason) = states
+    assert state == LIVES[life][2], (where, states)
+    assert not {one for one, _ in before} & {*FINAL_STATES}, (where, states)
     waited_for = {why for one, why in before if one in LIVING}
     # A job may wait for a predecessor and then fail because of it.
-    assert reason not in waited_for or reason == "predecessor", (where, told)
+    assert reason not in waited_for or reason == "predecessor", (where, states)
     assert all(one.exits is None for one in updates[:-1]), where
 
 

@@ -63,9 +63,9 @@ async def test_an_evicted_job_is_resubmitted_without_using_a_retry(world: World)
     async with world.parts.store.read() as transaction:
         attempts = await attempts_of(transaction, "evicted")
         runs = await pod_records_of(transaction, "evicted")
-        told = [(one.state, one.reason) for one in await updates_of(transaction, "evicted")]
-    assert all(one != other for one, other in pairwise(told)), "nothing is told twice"
-    assert told.count(("IN_QUEUE", "evicted")) == 1
+        updates = [(one.state, one.reason) for one in await updates_of(transaction, "evicted")]
+    assert all(one != other for one, other in pairwise(updates)), "nothing is told twice"
+    assert updates.count(("IN_QUEUE", "evicted")) == 1
     assert [(one.outcome, one.reason) for one in attempts] == [
         ("EVICTED", "evicted"), ("FAILURE", "evicted"),
     ]  # fmt: skip
@@ -164,8 +164,12 @@ async def test_a_running_job_says_that_its_pods_are_gone_until_others_run(
     # As if its PodGroup waited in the queue again, after a preemption.
     await world.cluster.kill_program("volcano")
     await world.admin.delete(PODS, "j-absent-job-0", "jobs")
-    told = await world.parts.drive("absent", lambda one: one.reason == "queued")
-    assert (told.state, told.attempt, (told.details or {})["cause"]) == ("RUNNING", 1, "queued")
+    record = await world.parts.drive("absent", lambda one: one.reason == "queued")
+    assert (record.state, record.attempt, (record.details or {})["cause"]) == (
+        "RUNNING",
+        1,
+        "queued",
+    )
     await world.cluster.start_program("volcano")
     again = await world.parts.drive("absent", lambda one: one.reason is None)
     assert (again.state, again.attempt) == ("RUNNING", 1)
@@ -234,9 +238,9 @@ async def test_a_job_without_rights_to_suspend_or_remove_states_it(
     assert (record.state, record.reason) == ("SUCCESS", "asked")
     assert "forbidden" not in str(record.message)
     async with world.parts.store.read() as transaction:
-        told = [str(one.message) for one in await updates_of(transaction, "denied")]
+        updates = [str(one.message) for one in await updates_of(transaction, "denied")]
     # However often the controller tried.
-    assert len([text for text in told if "forbidden" in text]) == 3
+    assert len([text for text in updates if "forbidden" in text]) == 3
 
 
 async def test_the_end_is_reported_once_its_pods_are_observed(

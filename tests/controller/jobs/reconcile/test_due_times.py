@@ -112,8 +112,8 @@ async def lateness(world: World, job_id: str) -> float:
 
 async def _decided(world: World, record: JobRecord) -> float:
     async with world.store.read() as transaction:
-        told = await updates_of(transaction, record.id)
-    return next(one.at for one in told if one.state == "CANCELING")
+        updates = await updates_of(transaction, record.id)
+    return next(one.at for one in updates if one.state == "CANCELING")
 
 
 async def test_a_time_limit_is_enforced_while_a_thousand_jobs_are_reconciled(world: World) -> None:

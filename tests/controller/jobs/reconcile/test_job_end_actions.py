@@ -144,8 +144,8 @@ async def test_a_final_update_holds_all_known_facts(
         assert after.sealed is None
         assert [one.started_at for one in await w.attempts()] == [4.0]
         async with store.read() as transaction:
-            told = await updates_of(transaction, "j1")
-            assert [one["rank"] for one in told[-1].exits or ()] == [0, 1]
+            updates = await updates_of(transaction, "j1")
+            assert [one["rank"] for one in updates[-1].exits or ()] == [0, 1]
             assert await timers_of(transaction, "j1") == {}
             # No mount point was made there, so the job no longer has the folder.
             assert await last_jobs_of(transaction, "here") == []

@@ -68,16 +68,16 @@ async def test_a_store_outage_at_the_start_of_a_leader_is_awaited_and_logged_onc
     beginning = asyncio.create_task(began.wait())
     await asyncio.wait([running, beginning], return_when=asyncio.FIRST_COMPLETED)
     assert began.is_set(), running.exception()
-    told = ["the store cannot be read", "the store is read again"]
+    messages = ["the store cannot be read", "the store is read again"]
 
     def lines() -> list[str]:
         return [one.getMessage() for one in caplog.records if one.name == module.__name__]
 
-    assert lines() == told
+    assert lines() == messages
     store.unanswered = 20
 
     async def is_logged_again() -> bool:
-        return lines() == told * 2
+        return lines() == messages * 2
 
     await eventually(is_logged_again)
     running.cancel()

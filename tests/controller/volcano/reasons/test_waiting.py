@@ -162,9 +162,9 @@ def test_the_latest_event_is_used() -> None:
 def test_reasons_for_an_unscheduled_group_are_recognised(
     status: dict[str, Any] | None, events: list[str], found: tuple[str, str] | None
 ) -> None:
-    told = [event(text, "Unschedulable", type="Normal") for text in events]
+    made = [event(text, "Unschedulable", type="Normal") for text in events]
     group = {"metadata": {}, "status": status}
-    assert explain_group(group, told) == (None if found is None else Explanation(*found))
+    assert explain_group(group, made) == (None if found is None else Explanation(*found))
 
 
 @given(st.text(max_size=300))

@@ -98,5 +98,5 @@ def test_pod_metrics_are_available_after_the_second_scrape() -> None:
     store = Store()
     kubelets = Kubelets(store, POD_METRICS_KIND, ssl.create_default_context())
     server = MetricsServer(store, kubelets, 1.0)
-    answer = server.answer("list", Target("metrics.k8s.io", "v1beta1", "pods"), {})
-    assert (answer.status, answer.text) == (503, "service unavailable\n")
+    response = server.answer("list", Target("metrics.k8s.io", "v1beta1", "pods"), {})
+    assert (response.status, response.text) == (503, "service unavailable\n")

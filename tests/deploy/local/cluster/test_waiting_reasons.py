@@ -59,8 +59,8 @@ async def test_an_unschedulable_pod_and_its_job_state_the_reason(
     pod = await client.get(PODS, namespace, "a-job-0") or {}
     (said,) = [c for c in pod["status"]["conditions"] if c["type"] == "PodScheduled"]
     assert (said["status"], said["reason"], said["message"]) == ("False", "Unschedulable", why)
-    told = await _until_event(client, namespace, "Job", "PodGroupPending")
-    assert "tasks in gang unschedulable: pod group is not ready" in told["message"]
+    event = await _until_event(client, namespace, "Job", "PodGroupPending")
+    assert "tasks in gang unschedulable: pod group is not ready" in event["message"]
     (condition,) = (await _group(client, namespace))["status"]["conditions"]
     assert (condition["type"], condition["reason"]) == ("Unschedulable", "NotEnoughResources")
 
@@ -73,10 +73,10 @@ async def test_a_quota_refusal_is_an_event_and_the_job_waits(
     job = make_job("a", "sleep 60")
     job["spec"]["tasks"][0]["replicas"] = 2
     await client.create(JOBS, namespace, job)
-    told = await _until_event(client, namespace, "Job", "FailedCreate")
-    assert told["type"] == "Warning"
-    assert "exceeded quota: q, requested: pods=1, used: pods=1" in told["message"]
-    assert "Error creating pods: [failed to create pod a-job-" in told["message"]
+    event = await _until_event(client, namespace, "Job", "FailedCreate")
+    assert event["type"] == "Warning"
+    assert "exceeded quota: q, requested: pods=1, used: pods=1" in event["message"]
+    assert "Error creating pods: [failed to create pod a-job-" in event["message"]
     await asyncio.sleep(2)  # a few more tries, none of which ends the job
     found = await client.get(JOBS, namespace, "a") or {}
     assert found["status"]["state"]["phase"] == "Pending"

@@ -71,8 +71,8 @@ class PlayedController:
     @web.middleware
     async def _seen(self, request: web.Request, handler: Any) -> web.StreamResponse:
         self.tokens.append(request.headers["Authorization"].removeprefix("Bearer "))
-        answer: web.StreamResponse = await handler(request)
-        return answer
+        response: web.StreamResponse = await handler(request)
+        return response
 
     async def _submit(self, request: web.Request) -> web.Response:
         (job,) = (await request.json())["items"]
@@ -176,14 +176,14 @@ async def client(
 
 
 async def sign_in(client: Client, user: str) -> None:
-    answer = await client.post("/api/login", json={"user": user})
-    assert answer.status == 200
+    response = await client.post("/api/login", json={"user": user})
+    assert response.status == 200
 
 
 async def start(client: Client, app: str = "jupyterlab") -> str:
-    answer = await client.post("/api/jobs", json={"app": app})
-    assert answer.status == 201
-    job: str = (await answer.json())["id"]
+    response = await client.post("/api/jobs", json={"app": app})
+    assert response.status == 201
+    job: str = (await response.json())["id"]
     return job
 
 
@@ -192,8 +192,8 @@ async def test_a_link_carries_a_valid_token_only_in_its_fragment(
 ) -> None:
     await sign_in(client, "ada")
     job = await start(client)
-    answer = await client.post(f"/api/jobs/{job}/open", json={})
-    url = urlsplit((await answer.json())["url"])
+    response = await client.post(f"/api/jobs/{job}/open", json={})
+    url = urlsplit((await response.json())["url"])
     assert (url.netloc, url.path, url.query) == (f"{SID}.localhost:8488", "/.fumarole/open", "")
     fragment = parse_qs(url.fragment)
     assert fragment["next"] == ["/lab"]
@@ -212,9 +212,9 @@ async def test_a_link_carries_a_valid_token_only_in_its_fragment(
 async def test_a_form_post_redirects_to_the_session(client: Client) -> None:
     await sign_in(client, "ada")
     job = await start(client)
-    answer = await client.post(f"/api/jobs/{job}/open", data={}, allow_redirects=False)
-    assert answer.status == 303
-    assert "/.fumarole/open#token=" in answer.headers["Location"]
+    response = await client.post(f"/api/jobs/{job}/open", data={}, allow_redirects=False)
+    assert response.status == 303
+    assert "/.fumarole/open#token=" in response.headers["Location"]
 
 
 async def test_reopening_a_job_keeps_the_session_with_a_new_token(
@@ -238,11 +238,11 @@ async def test_users_cannot_see_open_or_stop_jobs_of_others(client: Client) -> N
     assert (await (await client.get("/api/jobs")).json())["jobs"] == []
     for action in ("open", "open?tool=shell", "stop", "extend", "share"):
         body = {"user": "ada", "allowed": True}
-        answer = await client.post(f"/api/jobs/{job}/{action}", json=body)
-        assert answer.status == 404
+        response = await client.post(f"/api/jobs/{job}/{action}", json=body)
+        assert response.status == 404
     for action in ("attach", "remove", "open"):
-        answer = await client.post(f"/api/jobs/{job}/tools/tensorboard/{action}", json={})
-        assert answer.status == 404
+        response = await client.post(f"/api/jobs/{job}/tools/tensorboard/{action}", json={})
+        assert response.status == 404
     for action in ("log", "history", "metrics", "tools"):
         assert (await client.get(f"/api/jobs/{job}/{action}")).status == 404
     unknown = await client.post("/api/jobs/never-was/open", json={})
@@ -289,8 +289,8 @@ async def test_an_owner_extends_a_job_and_reads_its_log_history_and_metrics(
     assert shown == {"values": {"cpu_cores": 0.5}, "missing": {}, "series": {}}
     # A tool can join a job of any app; no other app can.
     for tool, status in (("shell", 200), ("jupyterlab", 404), ("nothing", 404)):
-        answer = await client.post(f"/api/jobs/{job}/open?tool={tool}", json={})
-        assert answer.status == status
+        response = await client.post(f"/api/jobs/{job}/open?tool={tool}", json={})
+        assert response.status == status
     assert [item.get("kind") for item in played.sessions] == ["terminal"]
 
 
@@ -298,8 +298,8 @@ async def test_an_owner_attaches_opens_and_removes_a_tool(
     client: Client, played: PlayedController
 ) -> None:
     await sign_in(client, "ada")
-    told = await (await client.get("/api/apps")).json()
-    assert told["tools"] == [{"name": "tensorboard", "title": "TensorBoard"}]
+    body = await (await client.get("/api/apps")).json()
+    assert body["tools"] == [{"name": "tensorboard", "title": "TensorBoard"}]
     job = await start(client)
     board = f"/api/jobs/{job}/tools/tensorboard"
     for action in ("attach", "attach"):
@@ -307,9 +307,9 @@ async def test_an_owner_attaches_opens_and_removes_a_tool(
     (shown,) = (await (await client.get(f"/api/jobs/{job}/tools")).json())["tools"]
     assert (shown["tool"], shown["state"], shown["reason"]) == ("tensorboard", "WAITING", "rank")
     for _ in range(2):
-        answer = await client.post(f"{board}/open", data={}, allow_redirects=False)
-        assert answer.status == 303
-        assert "/.fumarole/open#token=" in answer.headers["Location"]
+        response = await client.post(f"{board}/open", data={}, allow_redirects=False)
+        assert response.status == 303
+        assert "/.fumarole/open#token=" in response.headers["Location"]
     assert played.sessions == [{"job": job, "rank": 0, "endpoint": "tool:tensorboard"}]
     # A tool that was attached again has a new session: the old one has ended.
     played.over.add(SID)
@@ -318,8 +318,8 @@ async def test_an_owner_attaches_opens_and_removes_a_tool(
     assert (await client.post(f"{board}/remove", json={})).status == 200
     assert (await (await client.get(f"/api/jobs/{job}/tools")).json())["tools"] == []
     for unknown in ("vscode/attach", "tensorboard/start"):
-        answer = await client.post(f"/api/jobs/{job}/tools/{unknown}", json={})
-        assert answer.status == 404
+        response = await client.post(f"/api/jobs/{job}/tools/{unknown}", json={})
+        assert response.status == 404
     foreign = {"Origin": "http://evil.localhost:8488"}
     assert (await client.post(f"{board}/attach", json={}, headers=foreign)).status == 403
     assert not played.tools
@@ -333,8 +333,8 @@ async def test_a_signed_out_user_gets_401(client: Client) -> None:
 async def test_cross_site_requests_are_refused(client: Client, played: PlayedController) -> None:
     await sign_in(client, "ada")
     for origin in ("http://evil.localhost:8488", "null"):
-        answer = await client.post("/api/jobs", json={"app": "shell"}, headers={"Origin": origin})
-        assert answer.status == 403
+        response = await client.post("/api/jobs", json={"app": "shell"}, headers={"Origin": origin})
+        assert response.status == 403
     assert not played.jobs
 
 
@@ -342,8 +342,8 @@ async def test_cross_site_requests_are_refused(client: Client, played: PlayedCon
 async def test_bad_input_is_a_400(client: Client, body: bytes) -> None:
     await sign_in(client, "ada")
     headers = {"Content-Type": "application/json"}
-    answer = await client.post("/api/jobs", data=body, headers=headers)
-    assert answer.status == 400
+    response = await client.post("/api/jobs", data=body, headers=headers)
+    assert response.status == 400
 
 
 async def test_the_controller_is_called_with_a_service_token(
@@ -359,8 +359,8 @@ async def test_the_controller_is_called_with_a_service_token(
 
 async def test_the_page_policy_allows_no_inline_code(client: Client) -> None:
     for path in ("/", "/page.js", "/page.css"):
-        answer = await client.get(path)
-        policy = answer.headers["Content-Security-Policy"]
+        response = await client.get(path)
+        policy = response.headers["Content-Security-Policy"]
         assert "default-src 'none'" in policy
         assert "unsafe" not in policy
     assert "<script>" not in await (await client.get("/")).text()

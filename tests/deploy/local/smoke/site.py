@@ -78,9 +78,9 @@ class Site:
         if token in self.spent:
             return web.json_response({}, status=401)
         self.spent.add(token)
-        answer = web.Response(status=303, headers={"Location": str(form["next"])})
-        answer.set_cookie(COOKIE, "grant", path="/")
-        return answer
+        response = web.Response(status=303, headers={"Location": str(form["next"])})
+        response.set_cookie(COOKIE, "grant", path="/")
+        return response
 
     def _guard(self, request: web.Request) -> None:
         if request.cookies.get(COOKIE) != "grant":
@@ -136,9 +136,9 @@ class Site:
         self._guard(request)
         if self.refusal is not None:
             return web.json_response(self.refusal, status=502)
-        answer = web.Response(text=PAGE, content_type="text/html")
-        answer.set_cookie("_xsrf", "x")
-        return answer
+        response = web.Response(text=PAGE, content_type="text/html")
+        response.set_cookie("_xsrf", "x")
+        return response
 
     async def kernels(self, request: web.Request) -> web.Response:
         self._guard(request)

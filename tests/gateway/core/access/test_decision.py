@@ -407,16 +407,16 @@ def test_a_route_states_why_it_accepts_no_new_connections(
     known = table_of(route(1, **PUBLIC, **changes)).route(SID)
     assert known is not None
     refusal = route_refusal(known, now)
-    told = route_refusal(known, now, public=True)
+    reason = route_refusal(known, now, public=True)
     if expected is None:
-        assert (refusal, told) == (None, None)
+        assert (refusal, reason) == (None, None)
         return
     assert refusal is not None
-    assert told is not None
-    assert (refusal.code, told.code) == (expected, expected)
+    assert reason is not None
+    assert (refusal.code, reason.code) == (expected, expected)
     # Of the job nothing is told under a public link.
-    assert refusal.subject == subject_of(known, public=False) != told.subject
-    assert told.subject == subject_of(known, public=True)
+    assert refusal.subject == subject_of(known, public=False) != reason.subject
+    assert reason.subject == subject_of(known, public=True)
 
 
 @pytest.mark.parametrize(

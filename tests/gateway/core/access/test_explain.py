@@ -41,9 +41,9 @@ def table_of(*routes: dict[str, Any], signed: bool = False) -> RouteTable:
 
 
 def why(table: RouteTable | None, host: str = ONE, **conditions: Any) -> str:
-    told = explain(host, table, replace(GOOD, **conditions))
-    assert told["means"] == WHY[told["why"]]
-    return str(told["why"])
+    explanation = explain(host, table, replace(GOOD, **conditions))
+    assert explanation["means"] == WHY[explanation["why"]]
+    return str(explanation["why"])
 
 
 @pytest.mark.parametrize(("seconds", "expected"), [(0, "failing"), (59, "failing"), (61, "served")])
@@ -54,8 +54,8 @@ def test_a_recently_failing_app_is_not_explained_as_served(seconds: int, expecte
     }
     table = table_of(make_route(sid_of(1)))
     assert why(table, failing=failing) == expected
-    told = explain(ONE, table, replace(GOOD, failing=failing))
-    assert told["failed"] == {"code": "app_unreachable", "at": 100.0 - seconds}
+    explanation = explain(ONE, table, replace(GOOD, failing=failing))
+    assert explanation["failed"] == {"code": "app_unreachable", "at": 100.0 - seconds}
     assert why(table_of(make_route(sid_of(1), state="closing")), failing=failing) == "closing"
 
 
@@ -116,8 +116,8 @@ def test_a_host_is_found_from_a_pasted_url(host: str) -> None:
 
 def test_an_explanation_holds_no_secret_and_no_address() -> None:
     table = table_of(make_route(sid_of(1), sealed="the-secret", message="the-message"))
-    told = str(explain(ONE, table, GOOD))
+    explanation = str(explain(ONE, table, GOOD))
     for secret in ("the-secret", "the-message", "127.0.0.1", "8888"):
-        assert secret not in told
+        assert secret not in explanation
     unreadable = table_of({"sid": sid_of(1), "rev": "the-value"})
     assert "the-value" not in str(explain(ONE, unreadable, GOOD))

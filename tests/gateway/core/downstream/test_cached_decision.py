@@ -19,8 +19,8 @@ NOW = GRANT.ends_at - 100
 
 
 def fields(*lines: str, host: str = HOST, cookie: str = "fumarole=c") -> Fields:
-    told = (f"Host: {host}", f"Cookie: {cookie}", *lines, "", "")
-    return FieldReader(b"fumarole").read_section("\r\n".join(told).encode(), None).fields
+    sent = (f"Host: {host}", f"Cookie: {cookie}", *lines, "", "")
+    return FieldReader(b"fumarole").read_section("\r\n".join(sent).encode(), None).fields
 
 
 def start(line: str = "GET / HTTP/1.1") -> StartLine:
@@ -32,11 +32,11 @@ def make_cached_decision(table: RouteTable, **changes: Any) -> CachedDecision:
     assert known is not None
     assert known.target is not None
     access_right = AccessRight(route=known, host=known.hosts[0], grant=GRANT)
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         "access_right": access_right, "target": known.target, "table": table, "user": "sub ada",
         "forwarded": b"", "reusable": True,
     } | changes  # fmt: skip
-    made = CachedDecision.make(**told)
+    made = CachedDecision.make(**values)
     made.fields = fields()
     return made
 

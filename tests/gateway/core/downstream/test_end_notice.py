@@ -73,8 +73,8 @@ def asks(
     cookie: str = "fumarole=c",
     site: Site = HTTP,
 ) -> bool:
-    told = (f"Host: {HOST}", f"Cookie: {cookie}", *lines, "", "")
-    section = "\r\n".join(told).encode()
+    sent = (f"Host: {HOST}", f"Cookie: {cookie}", *lines, "", "")
+    section = "\r\n".join(sent).encode()
     fields = FieldReader(site.cookie_name).read_section(section, None).fields
     notice = make_notice(right(expires_at=9000))
     return shows_notice(notice, read_start_line(line.encode()), fields, section, site=site)
@@ -82,8 +82,8 @@ def asks(
 
 def test_a_navigating_window_gets_one_notice_per_end() -> None:
     assert asks(*NAVIGATES)
-    told = "fumarole-told=9000"
-    for cookie in (f"fumarole=c; {told}", f"{told}; fumarole=c", f"a=b;{told} ;fumarole=c"):
+    notice = "fumarole-told=9000"
+    for cookie in (f"fumarole=c; {notice}", f"{notice}; fumarole=c", f"a=b;{notice} ;fumarole=c"):
         assert not asks(*NAVIGATES, cookie=cookie)
     secure = "__Host-fumarole=c; __Host-fumarole-told=9000"
     assert not asks(*NAVIGATES, cookie=secure, site=HTTPS)

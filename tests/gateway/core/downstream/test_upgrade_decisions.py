@@ -47,11 +47,11 @@ def cached(table: RouteTable, now: float = NOW, **changes: Any) -> CachedDecisio
     if not isinstance(decision, Forward) or decision.access_right.route.target is None:
         return None
     right = decision.access_right
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "access_right": right, "target": right.route.target, "table": table, "user": "sub ada",
         "forwarded": b"", "reusable": False,
     } | changes  # fmt: skip
-    return CachedDecision.make(**told)
+    return CachedDecision.make(**fields)
 
 
 def covers(

@@ -14,5 +14,5 @@ def test_the_date_changes_with_the_second_also_after_the_clock_was_set_back() ->
     date = HttpDate(lambda: next(times))
     seen = [date.field() for _ in range(4)]
     assert seen[0] is seen[1]
-    told = [parsedate_to_datetime(field[6:-2].decode()).timestamp() for field in seen]
-    assert told == [1000, 1000, 1001, 999]
+    dates = [parsedate_to_datetime(field[6:-2].decode()).timestamp() for field in seen]
+    assert dates == [1000, 1000, 1001, 999]

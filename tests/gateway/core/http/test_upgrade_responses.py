@@ -23,10 +23,10 @@ DATE = b"Date: Mon, 23 Nov 2026 20:00:00 GMT\r\n"
 
 
 def asked(*lines: str, key: str = KEYS[0]) -> Fields:
-    told = ("Host: a", "Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Key: {key}")
+    sent = ("Host: a", "Connection: Upgrade", "Upgrade: websocket", f"Sec-WebSocket-Key: {key}")
     return (
         FieldReader(b"fumarole")
-        .read_section("\r\n".join((*told, *lines, "", "")).encode(), None)
+        .read_section("\r\n".join((*sent, *lines, "", "")).encode(), None)
         .fields
     )
 

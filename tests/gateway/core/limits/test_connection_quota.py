@@ -30,8 +30,8 @@ class Connection:
 
 
 def places(known: int = 0, **limits: int) -> ConnectionQuota[Connection]:
-    told: dict[str, Any] = {"limit": 100, "max_unauthenticated": 10} | limits
-    return ConnectionQuota(count_authenticated=lambda: known, **told)
+    fields: dict[str, Any] = {"limit": 100, "max_unauthenticated": 10} | limits
+    return ConnectionQuota(count_authenticated=lambda: known, **fields)
 
 
 def test_unauthenticated_connections_are_limited_per_address() -> None:

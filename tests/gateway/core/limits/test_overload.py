@@ -61,8 +61,8 @@ def test_without_a_memory_bound_no_load_is_shed() -> None:
 
 def test_entered_steps_are_counted_and_changes_reported() -> None:
     one = Overload(100)
-    told = [one.measured(used) for used in (10, 85, 86, 99, 99, 10, None, 85)]
-    assert told == [False, True, False, True, False, True, False, True]
+    changes = [one.measured(used) for used in (10, 85, 86, 99, 99, 10, None, 85)]
+    assert changes == [False, True, False, True, False, True, False, True]
     assert one.entered == {
         Step.NONE: 0, Step.UNAUTHENTICATED: 2, Step.IDLE: 1, Step.REQUESTS: 1,
     }  # fmt: skip
@@ -76,7 +76,7 @@ def test_a_failing_measurement_ends_load_shedding() -> None:
 
 
 def test_the_documented_steps_match_the_table() -> None:
-    told = overload.__doc__ or ""
+    text = overload.__doc__ or ""
     for row in THRESHOLDS:
-        words = next(line for line in told.splitlines() if f"``{row.step.name}``" in line).split()
+        words = next(line for line in text.splitlines() if f"``{row.step.name}``" in line).split()
         assert (int(words[1]), int(words[3])) == (round(row.enter * 100), round(row.leave * 100))

@@ -155,11 +155,11 @@ async def test_a_bridge_receives_all_frames_sent_during_token_verification() -> 
 
 @pytest.mark.parametrize("full", [False, True])
 async def test_a_bridge_knows_whether_its_browser_has_unread_output(full: bool) -> None:
-    told: list[str] = []
+    reported: list[str] = []
 
     class RecordingBridge(Echo):
         def pause_writing(self) -> None:
-            told.append("pause")
+            reported.append("pause")
 
     async with rig(bridges={"vnc": RecordingBridge}, route_changes=DESKTOP) as r:
         r.gate.tokens["good"] = claims(kind="vnc")
@@ -180,7 +180,7 @@ async def test_a_bridge_knows_whether_its_browser_has_unread_output(full: bool) 
             front.pause_writing()
         proven.set()
         assert status_of(await browser.head()) == 101
-        assert told == ["pause"] * full
+        assert reported == ["pause"] * full
 
 
 async def test_no_bridge_is_created_for_a_refused_request() -> None:

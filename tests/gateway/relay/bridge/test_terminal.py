@@ -451,9 +451,9 @@ async def test_a_page_of_another_origin_cannot_attach(world: World) -> None:
                 "Sec-WebSocket-Key": "dGhlIHNhbXBsZSBub25jZQ==",
                 "Sec-WebSocket-Protocol": PROTOCOL,
             }
-            answer = await connection.request(
+            response = await connection.request(
                 "GET", "/.fumarole/connect", head | ({"Origin": origin} if origin else {})
             )
-            assert answer.status == 403
+            assert response.status == 403
         await connection.close()
         assert hub.attached == []

@@ -65,8 +65,8 @@ class Desktop:
         assert await reader.readexactly(1) == security
         if self.password is not None:
             writer.write(CHALLENGE)
-            answer = await reader.readexactly(16)
-            if answer != answer_challenge(self.password, CHALLENGE):
+            response = await reader.readexactly(16)
+            if response != answer_challenge(self.password, CHALLENGE):
                 writer.write(b"\0\0\0\1\0\0\0\2no")
                 return
         writer.write(OK)

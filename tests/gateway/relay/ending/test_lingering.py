@@ -19,10 +19,10 @@ async def test_a_closed_connection_is_freed_without_the_cycle_collector() -> Non
     transport = Transport(spec=asyncio.Transport)
     transport.get_write_buffer_size.return_value = 0
     ends = Mock(spec=Closer, loop=asyncio.get_running_loop())
-    told: list[str] = []
-    lingering = Lingering(ends, transport, seconds=60.0, on_closed=lambda: told.append("gone"))
+    reported: list[str] = []
+    lingering = Lingering(ends, transport, seconds=60.0, on_closed=lambda: reported.append("gone"))
     lingering.connection_lost(None)
-    assert told == ["gone"]
+    assert reported == ["gone"]
     ends.reset_mock()
     there = weakref.ref(transport)
     assert not any(one is transport for one in gc.get_referents(lingering))

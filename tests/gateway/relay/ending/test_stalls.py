@@ -50,21 +50,21 @@ async def test_stalled_peers_are_found_some_per_turn(
     """Otherwise thousands of peers that stall together would block the loop when given up."""
     monkeypatch.setattr(f"gateway.relay.ending.stalls.{bound}", 1)
     loop = asyncio.get_running_loop()
-    watch, told = StallWatch(loop), [""]
+    watch, reported = StallWatch(loop), [""]
     async with connected(3) as (sides, peers):
 
         def note() -> None:
-            told.append("found")
-            loop.call_soon(told.append, "turned")
+            reported.append("found")
+            loop.call_soon(reported.append, "turned")
 
         for side, peer in zip(sides, peers, strict=True):
             peer.stall()
             side.transport.write(MANY)
             watch.watch(side.transport, seconds=0.2, stalled=note)
         async with asyncio.timeout(READ_SECONDS):
-            while told.count("turned") < 3 or watch.timer is not None:
+            while reported.count("turned") < 3 or watch.timer is not None:
                 await asyncio.sleep(0.01)
-        assert told == ["", *("found", "turned") * 3]
+        assert reported == ["", *("found", "turned") * 3]
         assert (len(watch), watch.found, watch.timer) == (0, 3, None)
     watch.close()
 

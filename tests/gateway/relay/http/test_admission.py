@@ -38,12 +38,12 @@ OURS = "e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30"
 
 def claims(**changes: Any) -> SessionClaims:
     now = int(time.time())
-    told: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "sub": "ada", "name": None, "iat": now, "exp": now + 60, "jti": "b1", "sid": SID,
         "job": "j1", "rank": 0, "kind": "web", "mode": "control", "max_age": 100, "kid": "k1",
         "issued_at": now,
     }  # fmt: skip
-    return SessionClaims(**(told | changes))
+    return SessionClaims(**(fields | changes))
 
 
 ASKS = {

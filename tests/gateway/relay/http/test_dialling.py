@@ -62,11 +62,11 @@ async def test_a_dialled_connection_without_a_waiting_request_is_closed(
 
         def leaving(target: Any, factory: Callable[[], Any]) -> Any:
             upstream, (connection,) = factory(), r.connections
-            told = upstream.on_connected
+            on_connected = upstream.on_connected
 
             def abandoned(one: Any) -> None:
                 connection.abandon()
-                told(one)
+                on_connected(one)
 
             upstream.on_connected = abandoned
             return begin(target, factory)

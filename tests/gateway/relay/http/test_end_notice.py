@@ -36,8 +36,8 @@ async def test_a_navigation_gets_one_notice_and_the_connection_stays_open() -> N
         app.send(answer(b"a page", HTML, "set-cookie: app=1; Path=/", "Set-Cookie: fumarole=x"))
         head, body = await browser.answer()
         assert (status_of(head), code_of(body)) == (409, "session_ends_soon")
-        told = f"Set-Cookie: fumarole-told={int(ends_at)}; Path=/; Max-Age="
-        assert told.encode() in head
+        notice = f"Set-Cookie: fumarole-told={int(ends_at)}; Path=/; Max-Age="
+        assert notice.encode() in head
         assert b"Cache-Control: no-store" in head
         # The app may have renewed its session; the gateway's own cookie stays its own.
         assert b"\r\nSet-Cookie: app=1; Path=/\r\n" in head

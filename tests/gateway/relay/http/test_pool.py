@@ -51,8 +51,8 @@ async def put(pool: Pool, target: Target, user: str = "ada") -> UpstreamConnecti
 
 
 def take(pool: Pool, target: Target, **changes: Any) -> UpstreamConnection | None:
-    told: dict[str, Any] = {"sid": SID, "user": "ada", "target": target, "safe": True}
-    return pool.take(**(told | changes))
+    fields: dict[str, Any] = {"sid": SID, "user": "ada", "target": target, "safe": True}
+    return pool.take(**(fields | changes))
 
 
 async def test_the_most_recently_used_connection_is_taken_first_and_once() -> None:

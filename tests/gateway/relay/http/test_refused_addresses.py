@@ -118,5 +118,5 @@ async def test_refusals_have_a_date(raw: bytes) -> None:
         browser = await r.browser()
         browser.send(raw)
         head, _ = await browser.answer()
-        told = head.lower().partition(b"\r\ndate: ")[2].partition(b"\r\n")[0]
-        assert parsedate_to_datetime(told.decode()).tzinfo is not None
+        date = head.lower().partition(b"\r\ndate: ")[2].partition(b"\r\n")[0]
+        assert parsedate_to_datetime(date.decode()).tzinfo is not None

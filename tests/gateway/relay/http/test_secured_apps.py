@@ -126,11 +126,11 @@ async def test_a_tls_response_without_length_is_truncated_without_close_notify(
 
     The TLS of asyncio's own loop, which no gateway runs on, reports both ends alike.
     """
-    told = isinstance(asyncio.get_running_loop(), uvloop.Loop)
+    is_uvloop = isinstance(asyncio.get_running_loop(), uvloop.Loop)
     async with secured_app(authority, Cut(HEAD + body, says_so=False)) as r:
         browser = await r.browser()
         browser.send(request())
-        assert (await outcome(browser))[1] is told
+        assert (await outcome(browser))[1] is is_uvloop
 
 
 @pytest.mark.parametrize("says_so", [True, False])

@@ -136,9 +136,9 @@ def test_an_unsubmitted_job_stays_in_its_state() -> None:
 def test_no_job_is_submitted_while_submission_is_held() -> None:
     step = decide(make_observed_state(ACCEPTED, submission_hold="the disks are full"))
     assert step == UpdateStatus(JobEvent.WAITS, "paused", "the disks are full")
-    told = replace(ACCEPTED, reason="paused", message="the disks are full")
-    assert decide(make_observed_state(told, submission_hold="the disks are full")) == Wait()
-    assert decide(make_observed_state(told)) == Submit()
+    reported = replace(ACCEPTED, reason="paused", message="the disks are full")
+    assert decide(make_observed_state(reported, submission_hold="the disks are full")) == Wait()
+    assert decide(make_observed_state(reported)) == Submit()
 
 
 def test_pods_are_recorded_before_any_other_step() -> None:
@@ -185,13 +185,13 @@ def test_a_job_unreadable_by_this_version_is_parked_and_reported() -> None:
     assert decide(make_observed_state(parked, parked=WHY)) == UpdateStatus(
         JobEvent.WAITS, "parked", WHY
     )
-    told = replace(parked, reason="parked", message=WHY)
-    assert decide(make_observed_state(told, parked=WHY)) == Wait()
+    reported = replace(parked, reason="parked", message=WHY)
+    assert decide(make_observed_state(reported, parked=WHY)) == Wait()
     # Holds also if its creation got no response: nothing creates a parked job now.
-    assert decide(make_observed_state(told, make_observed(), parked=WHY)) == Wait()
-    assert decide(make_observed_state(told, parked=WHY, overdue=True)) == ExpireJob()
+    assert decide(make_observed_state(reported, make_observed(), parked=WHY)) == Wait()
+    assert decide(make_observed_state(reported, parked=WHY, overdue=True)) == ExpireJob()
     assert decide(make_observed_state(ACCEPTED, overdue=True)) == Submit()
-    ended = replace(told, desired="ended", state="CANCELING")
+    ended = replace(reported, desired="ended", state="CANCELING")
     assert isinstance(decide(make_observed_state(ended, parked=WHY)), SetOutcome)
 
 

@@ -37,8 +37,8 @@ def left(index: int = 0, code: int = 0, **fields: Any) -> ObservedPod:
 
 def job(**fields: Any) -> JobRecord:
     spec = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox", **fields}
-    told = {"uid": UID, "state": "RUNNING", "reason": None, "message": None, "started_at": 2.0}
-    return make_record(spec=spec, kept='{"first-start": "2.0"}', **told)
+    values = {"uid": UID, "state": "RUNNING", "reason": None, "message": None, "started_at": 2.0}
+    return make_record(spec=spec, kept='{"first-start": "2.0"}', **values)
 
 
 def step_of(record: JobRecord, *pods: ObservedPod, now: float = DUE_AT) -> Step:

@@ -151,10 +151,10 @@ def test_an_image_error_stays_reported_during_back_off() -> None:
         return make_pod(running=False, node="n1", stuck=stuck)
 
     waits = make_observed("Pending")
-    told = decide(make_observed_state(SUBMITTED, waits, pulls("not found")))
-    assert isinstance(told, UpdateStatus)
-    assert told.message == "the image cannot be pulled: nope:1: not found"
-    record = replace(SUBMITTED, reason=told.reason, message=told.message, details=told.details)
+    step = decide(make_observed_state(SUBMITTED, waits, pulls("not found")))
+    assert isinstance(step, UpdateStatus)
+    assert step.message == "the image cannot be pulled: nope:1: not found"
+    record = replace(SUBMITTED, reason=step.reason, message=step.message, details=step.details)
     pauses = pulls('Back-off pulling image "nope:1"')
     assert decide(make_observed_state(record, waits, pauses)) == Wait()
 
@@ -352,8 +352,8 @@ def test_a_job_is_suspended_once_its_pods_ended_and_resumes_as_another_attempt()
     assert decide(make_observed_state(STOPPING, aborted, make_pod())) == Wait()
     lost = make_pod(deleting=True, lost=True)
     assert decide(make_observed_state(STOPPING, make_observed("Aborting"), lost)) == SUSPENDED
-    told = decide(make_observed_state(STOPPING, aborted))
-    assert told == UpdateStatus(JobEvent.SUSPENDED, "asked", "suspended as asked")
+    step = decide(make_observed_state(STOPPING, aborted))
+    assert step == UpdateStatus(JobEvent.SUSPENDED, "asked", "suspended as asked")
     suspended = replace(STOPPING, state="SUSPENDED", reason="asked", message="suspended as asked",
                         kept='{"first-start": "2.0"}')  # fmt: skip
     assert decide(make_observed_state(suspended, aborted)) == Wait()
@@ -373,10 +373,10 @@ def test_a_running_job_whose_pods_stay_away_says_so() -> None:
     assert decide(replace(seen, now=101.0)) == Wait(130.0)
     step = decide(replace(seen, now=130.0))
     assert step == UpdateStatus(JobEvent.STARTED, "queued", ABSENT)
-    told = replace(KEPT, reason="queued", message=ABSENT)
-    assert decide(replace(seen, now=131.0, record=told)) == Wait()
+    reported = replace(KEPT, reason="queued", message=ABSENT)
+    assert decide(replace(seen, now=131.0, record=reported)) == Wait()
     # They are back.
-    seen = make_observed_state(told, make_observed("Running"), make_pod(), now=200.0)
+    seen = make_observed_state(reported, make_observed("Running"), make_pod(), now=200.0)
     assert decide(seen) == UpdateStatus(JobEvent.STARTED, None, None)
 
 
@@ -384,9 +384,9 @@ def test_a_running_job_without_pods_does_not_report_each_change_of_numbers() -> 
     """As a job that waits: counts of nodes change with every job that starts or ends."""
     text = "0/{} nodes are available"
     kept = {"uid": UID, "reason": "unschedulable", "message": text.format(53), "since": 0.0}
-    told = replace(KEPT, reason="unschedulable", message=text.format(52), details={"at": 200.0},
+    reported = replace(KEPT, reason="unschedulable", message=text.format(52), details={"at": 200.0},
                    explained=kept)  # fmt: skip
-    seen = make_observed_state(told, make_observed("Running"), runs=gone("a", ended_at=100.0))
+    seen = make_observed_state(reported, make_observed("Running"), runs=gone("a", ended_at=100.0))
     assert decide(replace(seen, now=499.0)) == Wait()
     step = decide(replace(seen, now=500.0))
     assert step == UpdateStatus(JobEvent.STARTED, "unschedulable", text.format(53))

@@ -26,13 +26,13 @@ def test_a_delayed_policy_is_reported_once_and_applied_in_time() -> None:
     waits: dict[str, Any] = {"phase": "Failed", "now": 38.9}
     step = step_of(record, failed, timers=timer(record, 39.0), **waits)
     assert step == UpdateStatus(JobEvent.WAITS, "restarting", text)
-    told = job(DELAYED, state="IN_QUEUE", reason="restarting", message=text)
-    assert step_of(told, failed, timers=timer(told, 39.0), **waits) == Wait(39.0)
+    reported = job(DELAYED, state="IN_QUEUE", reason="restarting", message=text)
+    assert step_of(reported, failed, timers=timer(reported, 39.0), **waits) == Wait(39.0)
     runs: dict[str, Any] = {"phase": "Running", "timers": timer(record, 39.0)}
     assert step_of(record, failed, now=38.9, **runs) == Wait(39.0)
     assert isinstance(step_of(record, failed, now=39.0, **runs), ConfirmPods)
     # A job that waited for the timer is not reported as running in between.
-    assert isinstance(step_of(told, failed, timers=timer(told, 39.0), now=39.0, ran=True),
+    assert isinstance(step_of(reported, failed, timers=timer(reported, 39.0), now=39.0, ran=True),
                       ConfirmPods)  # fmt: skip
 
 

@@ -44,9 +44,9 @@ async def test_a_staged_data_set_has_the_same_bytes_and_is_read_only(world: Worl
             },
         )  # fmt: skip
         assert record.state == "SUCCESS", record.message
-        told = (world.folder / "copied" / "sums").read_text().splitlines()
+        text = (world.folder / "copied" / "sums").read_text().splitlines()
         sums = {name: hashlib.sha256(content).hexdigest() for name, content in parts.items()}
-        assert sorted(told) == sorted(f"{digest}  ./{name}" for name, digest in sums.items())
+        assert sorted(text) == sorted(f"{digest}  ./{name}" for name, digest in sums.items())
     assert not (world.sets / "small" / "mine").exists()
 
 

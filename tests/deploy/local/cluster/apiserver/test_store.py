@@ -53,7 +53,7 @@ async def test_a_watch_sends_missed_and_later_events() -> None:
 
 async def test_no_bookmark_precedes_an_unsent_change() -> None:
     store, loop = Store(), asyncio.get_running_loop()
-    told = _put(store, "a")
+    change = _put(store, "a")
 
     def change_late() -> None:
         # The watch times out and an object changes within one turn of the loop.
@@ -61,11 +61,11 @@ async def test_no_bookmark_precedes_an_unsent_change() -> None:
         loop.call_soon(_put, store, "b")
 
     loop.call_later(0.04, change_late)
-    asked = Asked("n", make_selector("", ""), told, initial=False, seconds=0.05, bookmarks=True)
+    asked = Asked("n", make_selector("", ""), change, initial=False, seconds=0.05, bookmarks=True)
     async for _, stored in follow(store, KIND, asked):
-        told = stored.revision
+        change = stored.revision
     assert store.get(KIND.key, "n", "b") is not None
-    missed = store.since(KIND.key, told)
+    missed = store.since(KIND.key, change)
     assert missed is not None
     assert [event.now.place for event in missed] == [("n", "b")]
 

@@ -230,7 +230,7 @@ async def test_a_pod_without_egress_cannot_resolve_names(client: Client, namespa
     await client.create(NETWORK_POLICIES, namespace, policy)
     said = await ask(client, namespace, "mute", f"http://{address}:8000/", seconds=1.0)
     assert "timed out" in said[0]
-    for name, answer in (("talker", "answered"), ("mute-too", "silent")):
+    for name, response in (("talker", "answered"), ("mute-too", "silent")):
         pod = make_pod(name, ["python", "-c", _QUERY], image="python")
         pod["metadata"]["labels"]["app"] = name.removesuffix("-too")
-        assert (await output(client, namespace, pod)).strip() == answer
+        assert (await output(client, namespace, pod)).strip() == response

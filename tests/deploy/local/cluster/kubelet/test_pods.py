@@ -70,8 +70,8 @@ async def fetch(address: str, port: int) -> bytes:
 
 
 def _read(url: str) -> bytes:
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        return bytes(answer.read())
+    with urllib.request.urlopen(url, timeout=5) as response:
+        return bytes(response.read())
 
 
 async def test_a_pod_has_a_root_of_its_own_and_no_rights(client: Client, namespace: str) -> None:
