@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 
+from benchmarks.job_walk import job_walks
 from benchmarks.walk import Walk, walks
 from shared.text import whole_number
 
 # A reader has to open all of these files, so an additional one needs a good reason.
 MOST_FILES = {"GET": 36, "WebSocket upgrade": 41}
+# One file more where a connection to the API server is opened anew.
+MOST_FILES_OF_A_JOB = {"a job accepted": 33, "a job reconciled to its end": 56 + 1}
 
 
 async def test_a_walk_passes_core_and_relay_within_the_file_budget() -> None:
@@ -17,6 +20,12 @@ async def test_a_walk_passes_core_and_relay_within_the_file_budget() -> None:
         assert "gateway/relay/http/downstream.py" in walk.files
         assert len(walk.files) <= MOST_FILES[name], sorted(walk.files)
         assert len(walk.files) <= walk.changes
+
+
+async def test_a_job_passes_the_controller_within_the_file_budget() -> None:
+    for name, walk in (await job_walks()).items():
+        assert "controller/jobs/pipeline/pipeline.py" in walk.files
+        assert len(walk.files) <= MOST_FILES_OF_A_JOB[name], sorted(walk.files)
 
 
 def test_only_product_files_are_counted() -> None:
