@@ -1,10 +1,14 @@
-"""TLS with a bounded number of records in one turn of the loop.
+"""TLS with a bounded number of records in one turn of the loop, and bounded buffers.
 
 A record may hold one byte, or no data: OpenSSL takes about 19 µs for each KeyUpdate of 27 bytes
 (RFC 8446, section 4.6.3) and reports none. The 256 KiB that a loop reads at once hold 9,700 of
 them. Each read therefore passes through here before TLS. The length of a record can be read without
 decrypting it (section 5.1). After :data:`RECORDS_AT_ONCE` the rest waits for the next turn, and the
 socket is not read until then.
+
+OpenSSL's memory buffers never shrink: a connection that has once passed on 256 KiB at once keeps
+341 KiB in each direction until it closes. Therefore at most :data:`READ_BYTES` are read at once,
+and :func:`.transports.write_large` passes longer data to TLS in pieces.
 
 Loops create TLS inside ``create_connection``, with no hook between TLS and its socket. This module
 therefore uses the class that they use, which has the same interface in asyncio and uvloop.
@@ -29,6 +33,8 @@ RECORDS_AT_ONCE: Final = 64
 KeyUpdates."""
 RECORDS_UNREAD: Final = 4096
 """The maximum number processed while the peer reads nothing: each may request one in return."""
+READ_BYTES: Final = 1 << 15
+"""The maximum read at once: two full records. A read of as much ends the connection's turn."""
 _LOOKS_AFTER: Final = (0.02, 1.0)
 """Seconds, initially and at most, between checks whether TLS is being read: it reports nothing."""
 _HEADER: Final = 5
@@ -169,9 +175,9 @@ class TlsRecords(asyncio.BufferedProtocol):
         self._resume()
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Return the buffer of TLS: a read of a few records is never copied."""
-        if not self._buffer or sizehint > len(self._buffer):  # else it would be the same again
-            self._buffer = self._tls.get_buffer(sizehint)
+        """Return the start of TLS's own buffer: a read of a few records is never copied."""
+        if not self._buffer:
+            self._buffer = self._tls.get_buffer(READ_BYTES)[:READ_BYTES]
         return self._buffer
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -189,9 +195,9 @@ class TlsRecords(asyncio.BufferedProtocol):
         if end < nbytes:
             self._held = memoryview(bytes(data[end:nbytes]))
         self._take(end)
-        if self._held or not self._may_read:
+        if self._held or nbytes == READ_BYTES or not self._may_read:
             transports.pause_reading(self._socket)
-            self._resume()
+            self._resume_later()
 
     @property
     def _may_read(self) -> bool:
@@ -201,9 +207,14 @@ class TlsRecords(asyncio.BufferedProtocol):
         """Continue unless something prevents it, first with records already read."""
         if not self._may_read:
             return
-        if not self._held:
-            transports.resume_reading(self._socket)
+        if self._held:
+            self._resume_later()
         elif not self._due:
+            transports.resume_reading(self._socket)
+
+    def _resume_later(self) -> None:
+        """Continue in the next turn, unless something prevents it."""
+        if self._may_read and not self._due:
             self._due = True
             self._loop.call_soon(self._go_on)
 
@@ -211,6 +222,7 @@ class TlsRecords(asyncio.BufferedProtocol):
         self._due = False
         held = self._held
         if not held or not self._may_read:
+            self._resume()
             return
         end = self._end_of_few(held, len(held))
         self._held = held[end:]

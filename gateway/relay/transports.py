@@ -58,6 +58,24 @@ def owns_transport(protocol: asyncio.BaseProtocol, transport: asyncio.Transport 
     return transport is not None and transport.get_protocol() is protocol
 
 
+LARGE_BYTES: Final = 1 << 15
+"""Longer data is written by :func:`write_large`. Two full records of TLS."""
+
+
+def write_large(transport: asyncio.Transport, data: bytes) -> None:
+    """Write *data*, longer than :data:`LARGE_BYTES`; to TLS in pieces of that size.
+
+    TLS keeps a buffer as large as its largest write until the connection closes. A piece is also
+    encrypted and given to the kernel while it is in the processor's cache.
+    """
+    if not is_tls(transport):
+        transport.write(data)
+        return
+    view = memoryview(data)
+    for at in range(0, len(view), LARGE_BYTES):
+        transport.write(view[at : at + LARGE_BYTES])
+
+
 def shutdown_write(transport: asyncio.Transport) -> None:
     """Shut down our side after what was written, if the transport can.
 

@@ -16,7 +16,13 @@ from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
 from gateway.relay.context import Context
 from gateway.relay.ending.closer import Lingering
 from gateway.relay.meters import Traffic
-from gateway.relay.transports import pause_reading, reset, resume_reading
+from gateway.relay.transports import (
+    LARGE_BYTES,
+    pause_reading,
+    reset,
+    resume_reading,
+    write_large,
+)
 from gateway.relay.turns import FULL_READ, Backlog, Turns
 
 _FIRST_CONTROL: Final = 0x8
@@ -176,9 +182,13 @@ class Tunnel(asyncio.Protocol):
             self.resume_turn()
 
     def _write_to_app(self, data: bytes) -> None:
-        self.traffic.up += len(data)
-        self.activity.up += len(data)
-        self.app.write(data)
+        size = len(data)
+        self.traffic.up += size
+        self.activity.up += size
+        if size > LARGE_BYTES:
+            write_large(self.app, data)
+        else:
+            self.app.write(data)
 
     def yield_turn(self) -> None:
         """Stop reading from the browser for a turn."""
@@ -240,9 +250,13 @@ class Tunnel(asyncio.Protocol):
         return followed
 
     def _write_to_browser(self, data: bytes) -> None:
-        self.traffic.down += len(data)
-        self.activity.down += len(data)
-        self.browser.write(data)
+        size = len(data)
+        self.traffic.down += size
+        self.activity.down += size
+        if size > LARGE_BYTES:
+            write_large(self.browser, data)
+        else:
+            self.browser.write(data)
 
     def app_closed(self) -> None:
         """Close the downstream side after what was written; within a frame it is reset."""

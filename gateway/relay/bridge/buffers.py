@@ -17,6 +17,7 @@ from typing import Final, Protocol
 
 from websockets.protocol import Protocol as SocketProtocol
 
+from gateway.relay.transports import LARGE_BYTES, write_large
 from gateway.relay.turns import PORTION_BYTES, Turns
 
 WORK_SECONDS: Final = 0.0002
@@ -119,6 +120,8 @@ class SocketOutput:
                 continue
             if self.held and data[0] == _PONG:
                 self._pong = data
+            elif len(data) > LARGE_BYTES:
+                write_large(transport, data)
             else:
                 transport.write(data)
 

@@ -25,7 +25,14 @@ from gateway.relay.background_tasks import Cancellable
 from gateway.relay.context import Context
 from gateway.relay.ending.closer import CutOff, Lingering
 from gateway.relay.http.relaying import RelayingConnection
-from gateway.relay.transports import owns_transport, pause_reading, reset, resume_reading
+from gateway.relay.transports import (
+    LARGE_BYTES,
+    owns_transport,
+    pause_reading,
+    reset,
+    resume_reading,
+    write_large,
+)
 from gateway.relay.tunnel import Tunnel
 from gateway.relay.turns import SMALL_READ
 from gateway.relay.wheel import TICK_SECONDS
@@ -232,7 +239,10 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             size = len(data)
             self.traffic.down += size
             self.activity.down += size
-            self.transport.write(data)
+            if size > LARGE_BYTES:
+                write_large(self.transport, data)
+            else:
+                self.transport.write(data)
 
     def set_reading(self, reading: bool) -> None:
         """Read from the browser, or pause; a browser that leaves meanwhile is noticed."""

@@ -18,7 +18,14 @@ from gateway.core.downstream.connection import Connection
 from gateway.core.http.response_heads import ResponseHead
 from gateway.core.limits.values import Limits
 from gateway.relay.ending.closer import Closer, DeferredAborts
-from gateway.relay.transports import is_tls, owns_transport, pause_reading, resume_reading
+from gateway.relay.transports import (
+    LARGE_BYTES,
+    is_tls,
+    owns_transport,
+    pause_reading,
+    resume_reading,
+    write_large,
+)
 from gateway.relay.turns import SMALL_READ, Turns
 from gateway.relay.wheel import TimerWheel
 from shared.routes.route import Target
@@ -112,7 +119,11 @@ class UpstreamConnection(asyncio.Protocol):
 
     def write(self, data: bytes) -> None:
         """Send *data*."""
-        if self.transport is not None:
+        if self.transport is None:
+            return
+        if len(data) > LARGE_BYTES:
+            write_large(self.transport, data)
+        else:
             self.transport.write(data)
 
     def pause_reading(self) -> None:

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from gateway.core.frames import close_frame
+from gateway.relay import tls_records
 from gateway.relay.tls_records import TlsRecords
 from tests.gateway.relay.harness import (
     ORIGIN,
@@ -103,6 +104,53 @@ async def test_large_bodies_are_read_and_written(certificate: Path) -> None:
         await app.head()
         assert await app.exactly(len(LARGE)) == LARGE
         assert r.path.pipes.open == 0
+
+
+async def test_little_is_encrypted_or_decrypted_at_once(
+    certificate: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSL keeps buffers as large as the most that they have held, until the end."""
+    read, written = [0], [0]
+
+    class Watched(TlsRecords):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            write = self.write
+
+            def watched(data: bytes) -> None:
+                written.append(len(data))
+                write(data)
+
+            self.write = watched
+
+        def buffer_updated(self, nbytes: int) -> None:
+            read.append(nbytes)
+            super().buffer_updated(nbytes)
+
+    monkeypatch.setattr(tls_records, "TlsRecords", Watched)
+    data = LARGE[:250_000]
+    async with secured(certificate, send_buffer=1 << 21) as (r, address):
+        browser = await connect(r, address)
+        browser.send(request("/1"))
+        app = await r.app.connection()
+        await app.head()
+        app.send(answer(data))
+        assert (await browser.answer())[1] == data
+        sent = (f"Origin: {ORIGIN}", f"Content-Length: {len(data)}")
+        browser.send(request("/2", *sent, method="PUT") + data)
+        await app.head()
+        assert await app.exactly(len(data)) == data
+        app.send(answer(b""))
+        await browser.answer()
+        browser.send(upgrade())
+        tunnelled = await r.app.connection()
+        await tunnelled.head()
+        frame = b"\x82\x7f" + len(data).to_bytes(8, "big") + data
+        tunnelled.send(SWITCH + frame)
+        await browser.head()
+        assert await browser.exactly(len(frame)) == frame
+    assert max(read) <= 1 << 15
+    assert max(written) < (1 << 15) + 4096  # records have headers; heads are added
 
 
 @pytest.mark.parametrize("asked", [request(), upgrade()], ids=["request", "tunnel"])

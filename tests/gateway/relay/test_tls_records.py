@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.relay.tls_records import RECORDS_AT_ONCE, RECORDS_UNREAD, TlsRecords
+from gateway.relay.tls_records import READ_BYTES, RECORDS_AT_ONCE, RECORDS_UNREAD, TlsRecords
 
 BUFFER_BYTES = 1 << 18
+"""The buffer of a loop's TLS."""
 RECORDS = st.lists(st.integers(0, 300) | st.integers(0, 16_384), min_size=1, max_size=400)
 
 
@@ -101,7 +102,7 @@ def test_tls_records_are_read_in_order_some_per_turn(sizes: list[int], cuts: lis
     at = given_bytes = turns = 0
     while given_bytes < len(stream):
         if side.socket.reading and at < len(stream):
-            step = min(cuts[turns % len(cuts)], BUFFER_BYTES)
+            step = min(cuts[turns % len(cuts)], READ_BYTES)
             side.read(stream[at : at + step])
             at += step
         side.turn()
@@ -130,6 +131,29 @@ def test_reading_pauses_while_records_wait() -> None:
     assert not side.socket.reading
     side.turn()
     assert len(side.tls.pieces) == 2
+    assert side.socket.reading
+
+
+def test_a_read_that_fills_the_buffer_is_the_last_of_its_turn() -> None:
+    """Otherwise a loop reads up to 32 times before other connections have a turn."""
+    side = Side()
+    assert len(side.records.get_buffer(1 << 18)) == READ_BYTES
+    side.read(stream_of([16_379, 16_379]))
+    assert [len(piece) for piece in side.tls.pieces] == [READ_BYTES]
+    assert not side.socket.reading
+    side.records.resume_reading()
+    assert not side.socket.reading
+    side.turn()
+    assert side.socket.reading
+
+
+def test_a_tls_protocol_paused_after_a_full_read_stays_paused() -> None:
+    side = Side()
+    side.read(stream_of([16_379, 16_379]))
+    side.records.pause_reading()
+    side.turn()
+    assert not side.socket.reading
+    side.records.resume_reading()
     assert side.socket.reading
 
 

@@ -5,7 +5,14 @@ import asyncio
 import pytest
 
 from gateway.relay.http.upstream import read_remaining
-from gateway.relay.transports import pause_reading, reset, resume_reading, shutdown_write
+from gateway.relay.transports import (
+    LARGE_BYTES,
+    pause_reading,
+    reset,
+    resume_reading,
+    shutdown_write,
+    write_large,
+)
 from tests.gateway.relay.harness import App, Peer
 
 
@@ -24,6 +31,27 @@ async def test_an_abort_sends_rst_also_without_unread_data() -> None:
         reset(transport)
         with pytest.raises(ConnectionResetError):
             await peer.rest()
+
+
+class Written(asyncio.Transport):
+    """A transport, over TLS or not, that notes what is written."""
+
+    def __init__(self, *, tls: bool) -> None:
+        super().__init__({"sslcontext": object()} if tls else {})
+        self.pieces: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.pieces.append(bytes(data))
+
+
+@pytest.mark.parametrize("tls", [False, True])
+def test_large_data_is_written_to_tls_in_pieces(tls: bool) -> None:
+    transport, data = Written(tls=tls), bytes(range(250)) * 400
+    write_large(transport, data)
+    assert b"".join(transport.pieces) == data
+    assert [len(piece) for piece in transport.pieces] == (
+        [LARGE_BYTES] * 3 + [len(data) - 3 * LARGE_BYTES] if tls else [len(data)]
+    )
 
 
 async def test_write_eof_sends_a_fin_and_reading_continues() -> None:
