@@ -30,12 +30,7 @@ keep about two hundred cookies of a domain."""
 _MENTION: Final = re.compile(rb"%b[^;]*" % re.escape(_MARK))
 
 _DOMAIN: Final = re.compile(rb";[ \t]*domain[ \t]*(?:[=;]|$)", re.IGNORECASE)
-_DOMAIN_ATTRIBUTE: Final = re.compile(
-    rb";[ \t]*domain[ \t]*(?:=[ \t]*([^;]*?)[ \t]*)?(?=;|$)", re.IGNORECASE
-)
-_FRAMED_ATTRIBUTE: Final = re.compile(
-    rb";[ \t]*(?:samesite|secure|partitioned)[ \t]*(?:=[^;]*)?(?=;|$)", re.IGNORECASE
-)
+_FRAME_ATTRIBUTES: Final = frozenset({b"samesite", b"secure", b"partitioned"})
 
 
 def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
@@ -135,10 +130,15 @@ def without_own_domain(value: bytes, host: bytes) -> bytes | None:
     No host is below that of a session, so the cookie has the same scope without the attribute.
     *host* is in lower case and without a port.
     """
-    for domain in _DOMAIN_ATTRIBUTE.findall(value):
-        if domain.lower().removeprefix(b".") != host:
+    pair, *attributes = value.split(b";")
+    others = [pair]
+    for attribute in attributes:
+        name, _, domain = attribute.partition(b"=")
+        if name.strip(_WHITE).lower() != b"domain":
+            others.append(attribute)
+        elif domain.strip(_WHITE).lower().removeprefix(b".") != host:
             return None
-    return _DOMAIN_ATTRIBUTE.sub(b"", value)
+    return b";".join(others)
 
 
 def framed_cookie(value: bytes) -> bytes:
@@ -146,4 +146,10 @@ def framed_cookie(value: bytes) -> bytes:
 
     Without these attributes browsers drop every cookie that is set in such a frame.
     """
-    return _FRAMED_ATTRIBUTE.sub(b"", value) + b"; SameSite=None; Secure; Partitioned"
+    pair, *attributes = value.split(b";")
+    others = (
+        attribute
+        for attribute in attributes
+        if attribute.partition(b"=")[0].strip(_WHITE).lower() not in _FRAME_ATTRIBUTES
+    )
+    return b";".join((pair, *others)) + b"; SameSite=None; Secure; Partitioned"

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -157,3 +159,16 @@ def test_a_cookie_with_a_domain_cannot_have_a_gateway_name(name: bytes) -> None:
 )
 def test_a_cookie_in_a_frame_of_another_site_is_partitioned(value: bytes, framed: bytes) -> None:
     assert framed_cookie(value) == framed
+
+
+@pytest.mark.parametrize("filler", [b" ", b"\t;", b"; domain", b"; secure ", b";;", b"="])
+@pytest.mark.parametrize("start", [b"a=1; Domain=x", b"a=1; Domain", b"a=1; secure", b"a="])
+def test_a_hostile_cookie_costs_linear_time(start: bytes, filler: bytes) -> None:
+    value = start + filler * (60_000 // len(filler)) + b"x"
+    began = time.process_time()
+    for _ in range(10):
+        may_set_cookie(value)
+        domain_cookies([value])
+        without_own_domain(value, b"s.apps.x")
+        framed_cookie(value)
+    assert time.process_time() - began < 2.0
