@@ -165,6 +165,11 @@ def lacks_secrets(spec: Mapping[str, Any], secrets: Mapping[str, str]) -> bool:
     )
 
 
+def has_policies(spec: Mapping[str, Any]) -> bool:
+    """Return whether the job or one of its tasks has a policy; cheap."""
+    return _has_policy(spec, lambda _policy: True)
+
+
 def has_delayed(spec: Mapping[str, Any]) -> bool:
     """Return whether a policy of the job has a timeout; cheap."""
     return _has_policy(spec, lambda policy: bool(policy.get("timeout_seconds")))

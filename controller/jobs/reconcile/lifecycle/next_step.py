@@ -39,6 +39,7 @@ from controller.jobs.reconcile.lifecycle.failure import (
     outcome_of_command,
     refused_until,
 )
+from controller.jobs.reconcile.lifecycle.missed_policies import missed_policy
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
     LOST,
@@ -349,9 +350,11 @@ def _by_phase(seen: ObservedState, job: ObservedJob) -> Step:
         ):
             return AbortVolcanoJob(job.uid)
         case Progress.WAITING:
-            return _timed_policies(seen, job) or _companions_first(seen, _waiting(seen, job))
+            step = _companions_first(seen, _waiting(seen, job))
+            return _timed_policies(seen, job) or _missed_first(seen, job, step)
         case Progress.RUNNING:
-            return _timed_policies(seen, job) or _companions_first(seen, _running(seen, job))
+            step = _companions_first(seen, _running(seen, job))
+            return _timed_policies(seen, job) or _missed_first(seen, job, step)
         case Progress.ENDING:
             return _ending(seen, job)
         case Progress.SUCCEEDED:
@@ -391,6 +394,16 @@ def _timed_policies(seen: ObservedState, job: ObservedJob) -> Step | None:
         return IssueCommand(record.ordered, record.ordered_why or "")
     may_be_due = seen.timers or has_delayed(record.spec)
     return due_policies(seen, job) if may_be_due and not seen.pods_stale else None
+
+
+def _missed_first(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
+    """Return the step for a policy that Volcano has missed; if it is not due yet, *step*."""
+    found = missed_policy(seen, job)
+    if not isinstance(found, Wait):
+        return found or step
+    if not isinstance(step, Wait) or found.until is None:
+        return step
+    return found if step.until is None else Wait(min(found.until, step.until))
 
 
 def _companions_first(seen: ObservedState, step: Step) -> Step:

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.cluster.informer import Indexer
-from controller.jobs.reconcile.lifecycle import failure, next_step
+from controller.jobs.reconcile.lifecycle import failure, missed_policies, next_step
 from controller.kube.client import Objects, path_of
 from controller.kube.errors import Forbidden, error_from
 from controller.kube.kinds import (
@@ -130,6 +130,30 @@ async def test_refused_pods_that_nobody_asked_about_lead_to_another_attempt(worl
     assert (attempts[0].outcome, attempts[0].details) == ("REFUSED", {"cause": "quota"})
     assert "exceeded quota: full" in (attempts[0].message or "")
     await world.end("unasked")
+
+
+async def test_a_restart_that_volcano_missed_while_it_was_away_is_another_attempt(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missed_policies, "MISSED_SECONDS", 3.0)
+    fails = {"command": ["sh", "-c", "sleep 4; exit 7"]}
+    waits = {"command": ["sh", "-c", "trap 'exit 0' TERM; sleep 600 & wait"]}
+    policies = [{"event": "PodFailed", "action": "RestartJob"}]
+    tasks = [{"name": "a", "invocation": fails}, {"name": "b", "invocation": waits}]
+    await world.submit("away", tasks=tasks, policies=policies, max_retry=1)
+    await world.until("away", "RUNNING")
+    await world.cluster.kill_program("volcano")
+
+    async def has_failed() -> bool:
+        return any(pod["status"].get("phase") == "Failed" for pod in await world.pods("away"))
+
+    await eventually(has_failed, what="no pod has failed")
+    await world.cluster.start_program("volcano")
+    again = await world.until("away", "RUNNING", attempt=2)
+    assert again.retries_used == 1
+    attempts, _ = await world.history("away")
+    assert "Volcano has not carried out its policy RestartJob" in (attempts[0].message or "")
+    await world.end("away")
 
 
 async def test_a_job_whose_node_restarts_is_resubmitted(world: World) -> None:

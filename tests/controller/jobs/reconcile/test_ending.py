@@ -23,6 +23,7 @@ from controller.store.jobs.progress import (
     record_companions,
 )
 from tests.clock import Clock
+from tests.controller.jobs.reconcile.lifecycle.records import confirmed
 from tests.controller.samples import UID, make_observed, make_observed_state, make_pod, make_record
 
 RUNS = make_record(uid=UID, state="RUNNING", reason=None, message=None, started_at=2.0)
@@ -124,7 +125,7 @@ def test_only_a_job_aborted_by_the_controller_becomes_suspended(
         uid=UID, state="RUNNING", reason="suspending", message="x", started_at=2.0,
         desired="suspended", stopping=stopping,
     )  # fmt: skip
-    step = decide(make_observed_state(record, make_observed(phase)))
+    step = confirmed(decide(make_observed_state(record, make_observed(phase))))
     assert isinstance(step, SetOutcome) == ends
     if isinstance(step, SetOutcome):
         assert (step.outcome, step.reason) == (State.FAILURE, "stopped")
