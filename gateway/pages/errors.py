@@ -115,17 +115,22 @@ class PageErrors(RefusalRenderer):
         own = words_of(refusal, texts)
         known = f"refusals.{refusal.code}"
         words = known if f"{known}.title" in texts else "refusals.otherwise"
-        starting = refusal.code == "session_starting"
         seconds = _AGAIN_SECONDS.get(refusal.code, refusal.retry_after_seconds)
-        again = seconds is not None and refusal.code not in _NOT_AGAIN
+        passes = seconds is not None and refusal.code not in _NOT_AGAIN
+        # A page that loads its address again does not send again what was sent to it.
+        again = passes and not refusal.sent
+        starting = again and refusal.code == "session_starting"
         script = "starting.js" if starting else "retry.js" if again else None
         if refusal.ends_at is not None:
             script = "soon.js"
         data = {"retry-seconds": str(seconds)} if again else {}
+        advice = texts(f"{words}.advice") if own is None else own.advice
+        if passes and refusal.sent:
+            advice = texts("opening.again" if refusal.sent == "link" else "page.send_again")
         return Card(
             title=texts(f"{words}.title") if own is None else own.title,
             status=_status(refusal) if own is None else own.text,
-            advice=texts(f"{words}.advice") if own is None else own.advice,
+            advice=advice,
             actions=self._actions(refusal, texts),
             detail=_details(refusal, texts),
             script=script,
@@ -146,7 +151,7 @@ class PageErrors(RefusalRenderer):
             ended = refusal.code in ("session_ended", "session_expired")
             text = texts("actions.job" if ended else "actions.job_running")
             return link_action(job, text, first=ended)
-        if self._home and refusal.code in _LEADS_BACK:
+        if self._home and (refusal.code in _LEADS_BACK or refusal.sent == "link"):
             return link_action(self._home, texts("actions.home"), first=True)
         return ""
 

@@ -128,6 +128,7 @@ class Responses:
         page_request = page_request_of(request)
         self.record(page_request, refusal, operation=operation, who=who)
         refusal = self.refusals.judge(refusal, page_request.client_address)
+        refusal = refusal.for_request(request.method, opening=operation == "open")
         self.meters.refusals[refusal.code] += 1
         accept, languages = field_of(request, "Accept"), field_of(request, "Accept-Language")
         page = self.errors.render(refusal, accept, languages)

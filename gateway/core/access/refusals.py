@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from shared.routes.route import Route
 from shared.routes.statuses import Ended, Status
@@ -89,6 +89,8 @@ class Refusal:
     """The end that a notice announces, in unix seconds."""
     app_cookies: tuple[str, ...] = ()
     """``Set-Cookie`` values of the app's document that a notice replaces."""
+    sent: Literal["", "form", "link"] = ""
+    """What a page cannot send again by itself: a form, or the token of a link."""
 
     def with_subject(self, subject: Subject | None) -> Refusal:
         """Return the same refusal about *subject*."""
@@ -101,6 +103,12 @@ class Refusal:
     def with_app_cookies(self, values: tuple[str, ...]) -> Refusal:
         """Return the same notice, with the cookies that the replaced document sets."""
         return replace(self, app_cookies=values)
+
+    def for_request(self, method: str, *, opening: bool = False) -> Refusal:
+        """Return the same refusal of a request with *method*; *opening* posts a link's token."""
+        if method in ("GET", "HEAD"):
+            return self
+        return replace(self, sent="link" if opening else "form")
 
     def with_retry_after(self, seconds: int) -> Refusal:
         """Return the same refusal with another ``Retry-After``."""

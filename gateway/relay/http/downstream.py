@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Final, TypeAlias
 
 from gateway.core.access.access_right import UNCOUNTED, AccessRight, EndReason
+from gateway.core.access.decision import OPEN_PATH
 from gateway.core.access.refusals import CLOSE_DRAINING, Refusal, write_response
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.downstream.end_notice import make_notice_cookie
@@ -300,8 +301,12 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if request_head is None:
             page = parts.errors.render(refusal, b"")
         else:
+            start, fields = request_head
             languages = languages_in(self.reader.end_to_end)
-            page = parts.errors.render(refusal, request_head[1].accept, languages)
+            shown = refusal.for_request(
+                start.method.decode("ascii"), opening=start.target == OPEN_PATH
+            )
+            page = parts.errors.render(shown, fields.accept, languages)
         if refusal.ends_at is not None:
             cookie = make_notice_cookie(parts.site, refusal.ends_at, now=parts.wall())
             cookies = [("Set-Cookie", value) for value in (*refusal.app_cookies, cookie)]

@@ -5,8 +5,12 @@ import { text } from "./texts.js";
 
 const KEY = "fumarole-retries";
 const SINCE = "fumarole-silent-since";
+const AT = "fumarole-retried-at";
 const SILENT_SECONDS = 30;
-const tries = Number(sessionStorage.getItem(KEY) ?? 0);
+// A retry that was answered later than this was answered by the app: this is another failure.
+const ANSWERED_SECONDS = 60;
+const isRetry = Date.now() - Number(sessionStorage.getItem(AT) ?? 0) < ANSWERED_SECONDS * 1000;
+const tries = isRetry ? Number(sessionStorage.getItem(KEY) ?? 0) : 0;
 const status = document.querySelector("#status");
 const { port } = document.body.dataset;
 // When the first of these pages in a row was loaded, kept over reloads.
@@ -22,6 +26,7 @@ let left = Math.min(Number(document.body.dataset.retrySeconds) * 2 ** Math.min(t
 const tick = () => {
   if (left <= 0) {
     sessionStorage.setItem(KEY, String(tries + 1));
+    sessionStorage.setItem(AT, String(Date.now()));
     again();
     return;
   }

@@ -115,3 +115,26 @@ def test_the_cache_of_rendered_messages_is_bounded(errors: PageErrors) -> None:
     for number in range(1000):
         errors.render(REFUSALS["session_starting"].with_message(f"step {number}"), HTML)
     assert len(errors._pages) <= 256
+
+
+@pytest.mark.parametrize("code", ["app_unreachable", "bus_lost", "session_starting"])
+def test_a_page_in_response_to_a_form_does_not_load_its_address_again(
+    errors: PageErrors, code: str
+) -> None:
+    # A GET of the form's address would replace this page by the app's "405 Method Not Allowed".
+    text = errors.render(REFUSALS[code].for_request("POST"), HTML).body.decode()
+    assert not holds(text, "retry.js")
+    assert not holds(text, "starting.js")
+    assert "data-retry-seconds" not in text
+    assert "What you sent may not have arrived. Go back," in text
+    assert errors.render(REFUSALS[code].for_request("HEAD"), HTML) == errors.render(
+        REFUSALS[code], HTML
+    )
+
+
+def test_a_link_that_cannot_be_opened_now_leads_to_a_new_link(errors: PageErrors) -> None:
+    refusal = REFUSALS["bus_lost"].for_request("POST", opening=True)
+    text = errors.render(refusal, HTML).body.decode()
+    assert not holds(text, "retry.js")
+    assert "You will get a new link." in text
+    assert f'href="{HOME}"' in text
