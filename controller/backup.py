@@ -76,6 +76,9 @@ def back_up(url: str, file: Path) -> None:
         if parsed.get_backend_name() == "sqlite":
             _copy_sqlite(Path(parsed.database or ""), side)
             _make_one_file(side)
+            # SQLite copies damaged pages without a word, and the last sound backup would be lost.
+            if (flaw := _flaw_of(side)) is not None:
+                raise BackupFailed(f"cannot copy the store to {file}: {flaw}")
         else:
             _dump_postgresql(parsed, side)
         side.replace(file)
@@ -184,7 +187,8 @@ def _put_back(url: str, file: Path) -> str:
     parsed = sa.make_url(url)
     try:
         if parsed.get_backend_name() == "sqlite":
-            _check_sqlite(file)
+            if (flaw := _flaw_of(file)) is not None:
+                raise BackupFailed(f"{file} does not contain a complete store: {flaw}")
             _replace_sqlite(file, Path(parsed.database or ""))
         else:
             _restore_postgresql(parsed, file)
@@ -194,11 +198,15 @@ def _put_back(url: str, file: Path) -> str:
     return datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds")
 
 
-def _check_sqlite(file: Path) -> None:
+def _flaw_of(file: Path) -> str | None:
+    """Return why *file* does not contain a complete store; None if it does."""
     with closing(_open_sqlite(file)) as copy:
-        sound = copy.execute("PRAGMA integrity_check").fetchone() == ("ok",)
-        if not sound or copy.execute("SELECT identity FROM position").fetchone() is None:
-            raise BackupFailed(f"{file} does not contain a complete store")
+        (found,) = copy.execute("PRAGMA integrity_check(1)").fetchone()
+        if found != "ok":
+            return f"it is damaged: {' '.join(str(found).split())}"
+        if copy.execute("SELECT identity FROM position").fetchone() is None:
+            return "no controller has used it yet"
+    return None
 
 
 def _copy_sqlite(source: Path, target: Path) -> None:

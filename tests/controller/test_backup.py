@@ -162,6 +162,27 @@ def test_a_malformed_backup_changes_nothing(tmp_path: Path) -> None:
         assert there.execute("SELECT name FROM sqlite_master").fetchall() == [("kept",)]
 
 
+async def test_a_damaged_store_does_not_replace_its_last_backup(tmp_path: Path) -> None:
+    database, file = tmp_path / "store.db", tmp_path / "backup"
+    store = Store(f"sqlite:///{database}")
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity="this one")
+    await store.close()
+    back_up(f"sqlite:///{database}", file)
+    sound = file.read_bytes()
+    with closing(sqlite3.connect(database)) as there:
+        pages = there.execute("SELECT rootpage FROM sqlite_master WHERE name = 'jobs'")
+        (page,) = pages.fetchone()
+        (size,) = there.execute("PRAGMA page_size").fetchone()
+    with database.open("r+b") as damaged:
+        damaged.seek((page - 1) * size)
+        damaged.write(b"\xff" * 100)
+    with pytest.raises(BackupFailed, match=r"cannot copy the store to .*: it is damaged: "):
+        back_up(f"sqlite:///{database}", file)
+    assert file.read_bytes() == sound
+
+
 async def test_a_damaged_store_is_distinguished_from_a_damaged_backup(tmp_path: Path) -> None:
     database, file = tmp_path / "store.db", tmp_path / "backup"
     store = Store(f"sqlite:///{database}")
