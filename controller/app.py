@@ -57,7 +57,7 @@ from controller.settings import ControllerSettings
 from controller.site.job_defaults import JobDefaults
 from controller.store.database import Store
 from controller.store.instance import ensure_position
-from controller.store.jobs.progress import blocked_calls
+from controller.store.jobs.hook_failures import blocked_calls
 from controller.store.jobs.relations import Peers
 from controller.store.notifications import UpdateNotifications
 from controller.store.probing import StoreProbe

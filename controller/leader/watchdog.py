@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry, Counter
 
 from controller.jobs.pipeline.border import Call, PluginBorder
 from controller.store.database import Store
-from controller.store.jobs.progress import (
+from controller.store.jobs.hook_failures import (
     HookFailure,
     drop_hook_failure,
     record_hook_failure,

@@ -12,8 +12,9 @@ from typing import ClassVar, Final
 
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.plugin import JobPlugin
-from controller.jobs.spec.model import EffectiveTask, Job, Policy
+from controller.jobs.spec.model import EffectiveTask, Job
 from controller.jobs.spec.problems import Found
+from controller.jobs.spec.scheduling import Policy
 from controller.site.product_list import Product, amounts_of, product_problems
 from controller.volcano.frameworks import FRAMEWORKS, Framework
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob

@@ -14,9 +14,10 @@ from typing import Annotated, Any, Final, Literal, Protocol, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from controller.jobs.spec.field_types import QUALIFIED_NAME, Cpu, Memory, Name, SiteName
-from controller.jobs.spec.model import EffectiveTask, Job, NetworkLimits, Resources
+from controller.jobs.spec.model import EffectiveTask, Job
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import Found
+from controller.jobs.spec.scheduling import NetworkLimits, Resources
 from controller.site.yaml_file import read_declared
 from controller.volcano.quantities import Quantity
 

@@ -16,8 +16,9 @@ from controller.jobs.spec.field_types import (
     ToolName,
     VariableName,
 )
-from controller.jobs.spec.model import MOST_TOOLS, Resources
+from controller.jobs.spec.model import MOST_TOOLS
 from controller.jobs.spec.parameters import Strict, Text
+from controller.jobs.spec.scheduling import Resources
 from controller.site.yaml_file import read_declared
 
 VolumeName = Annotated[str, Field(pattern=r"^[A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?$")]

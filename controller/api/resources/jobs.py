@@ -44,9 +44,10 @@ from controller.loop_turn import LoopTurn
 from controller.site.job_defaults import JobDefaults
 from controller.store.database import Transaction
 from controller.store.jobs.batches import find_item
+from controller.store.jobs.hook_failures import hook_failures_of
 from controller.store.jobs.job_lists import JobFilter, Order, list_jobs
 from controller.store.jobs.job_rows import Desired, JobRecord, find_job
-from controller.store.jobs.progress import hook_failures_of, pod_records_of, retries_within
+from controller.store.jobs.progress import pod_records_of, retries_within
 from controller.store.jobs.totals import QueuePlace, queue_place
 from controller.store.paging import Key
 

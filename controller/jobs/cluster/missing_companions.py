@@ -20,7 +20,11 @@ from controller.kube.errors import KubeError, NotFound, NotServed
 from controller.kube.kinds import CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Kind
 from controller.store.database import Store
 from controller.store.errors import StoreUnavailable
-from controller.store.jobs.progress import ExistingCompanion, companions_of_kind, forget_uid
+from controller.store.jobs.existing_companions import (
+    ExistingCompanion,
+    companions_of_kind,
+    forget_uid,
+)
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
 
 EVERY_SECONDS: Final = 60.0

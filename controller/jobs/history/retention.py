@@ -11,9 +11,9 @@ from controller.jobs.containment import Containment
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.jobs.batches import forget_batches
+from controller.store.jobs.hook_failures import forget_lone_hook_failures
 from controller.store.jobs.job_lists import fill_in_kinds
 from controller.store.jobs.job_rows import jobs_ended_before
-from controller.store.jobs.progress import forget_lone_hook_failures
 from controller.store.jobs.public_links import forget_links
 from controller.store.jobs.tombstones import (
     Tombstone,

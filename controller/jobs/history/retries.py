@@ -14,8 +14,9 @@ from typing import Final
 from controller.jobs.history.failures import KILLED, explain_run
 from controller.jobs.history.pod_records import age, was_taken
 from controller.jobs.spec.accepted import read_spec
-from controller.jobs.spec.model import EffectiveTask, Job, Policy
+from controller.jobs.spec.model import EffectiveTask, Job
 from controller.jobs.spec.problems import JobRejected
+from controller.jobs.spec.scheduling import Policy
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.policies import REASONS, RESTARTS, Rule, carried_out_here, deciding, retries

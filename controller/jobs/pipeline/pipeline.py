@@ -41,12 +41,14 @@ from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities
 from controller.store.jobs.folders import HeldPlace
-from controller.store.jobs.progress import (
-    Hook,
+from controller.store.jobs.hook_failures import (
     HookFailure,
-    HookState,
     drop_hook_failure,
     record_hook_failure,
+)
+from controller.store.jobs.progress import (
+    Hook,
+    HookState,
     record_hooks,
     set_due,
 )

@@ -21,13 +21,14 @@ from controller.store.jobs.job_rows import (
     ASKED,
     JobRecord,
     RequestedEnd,
+    add_extension,
+    find_extension,
     lock_job,
     lock_jobs,
     request_end,
     unfinished_of,
     update_and_notify,
 )
-from controller.store.jobs.progress import add_extension, find_extension
 from controller.store.outbox.update_rows import raise_counter, read_counter
 
 EXPIRED: Final = RequestedEnd("EXPIRED", "expired", "its time is over")

@@ -26,6 +26,7 @@ REMOVED_REASONS: Final = ("stopped", "deleted", "lost")
 """Reasons of jobs whose VolcanoJob Volcano itself never removes."""
 
 _table = tables.jobs
+_extensions = tables.extensions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -412,3 +413,21 @@ async def jobs_ended_before(
         sa.or_(IS_JOB, _table.c.id.not_in(last)),
     )
     return list((await transaction.scalars(query.order_by(_table.c.id).limit(limit))).all())
+
+
+# Extensions of the time
+
+
+async def find_extension(transaction: Transaction, job_id: str, key: str) -> float | None:
+    """Return the seconds that were added to the job under *key*; None if none were."""
+    same = (_extensions.c.job_id == job_id, _extensions.c.key == key)
+    seconds: float | None = await transaction.scalar(sa.select(_extensions.c.seconds).where(*same))
+    return seconds
+
+
+async def add_extension(
+    transaction: Transaction, job_id: str, key: str, *, seconds: float, now: float
+) -> None:
+    """Store the seconds that were added under *key*, which is new."""
+    values = {"job_id": job_id, "key": key, "seconds": seconds, "at": now}
+    await transaction.execute(sa.insert(_extensions).values(values))

@@ -7,7 +7,6 @@ have run, which have failed, and which are due when.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Literal
@@ -16,6 +15,7 @@ import sqlalchemy as sa
 
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent, upsert
+from controller.store.jobs.hook_failures import HookFailure
 
 # Attempts
 
@@ -133,50 +133,6 @@ async def companions_of(transaction: Transaction, job_id: str) -> list[Companion
     return [CompanionRecord(**row._mapping) for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class ExistingCompanion:
-    """An existing companion of a job whose outcome is not decided."""
-
-    job_id: str
-    kind: str
-    namespace: str
-    name: str
-    uid: str
-
-
-_ROWS_A_TURN: Final = 1000
-_EXISTING: Final = (
-    sa.select(*(tables.companions.c[name] for name in ExistingCompanion.__slots__))
-    .join(tables.jobs, tables.jobs.c.id == tables.companions.c.job_id)
-    .where(
-        tables.companions.c.kind == sa.bindparam("its_kind"),
-        tables.companions.c.uid != "",
-        tables.jobs.c.uid.is_not(None),
-        tables.jobs.c.outcome.is_(None),
-        tables.jobs.c.renewal.is_(None),
-    )
-)
-
-
-async def companions_of_kind(transaction: Transaction, kind: str) -> list[ExistingCompanion]:
-    """Return the companions of a kind that exist for submitted jobs, as far as is recorded."""
-    rows = await transaction.execute(_EXISTING, {"its_kind": kind})
-    found: list[ExistingCompanion] = []
-    for part in rows.partitions(_ROWS_A_TURN):
-        found += [ExistingCompanion(*row) for row in part]
-        await asyncio.sleep(0)  # a large site has tens of thousands
-    return found
-
-
-async def forget_uid(transaction: Transaction, one: ExistingCompanion) -> bool:
-    """Record that the companion does not exist any more; False if the record has changed."""
-    same = [tables.companions.c[name] == getattr(one, name) for name in ExistingCompanion.__slots__]
-    changed = await transaction.execute(
-        sa.update(tables.companions).where(*same).values(uid="", owner_uid=None)
-    )
-    return bool(changed.rowcount)
-
-
 async def intend_companions(
     transaction: Transaction, job_id: str, wanted: Sequence[tuple[str, str, str]]
 ) -> None:
@@ -279,7 +235,7 @@ async def upsert_pod_records(transaction: Transaction, runs: Collection[PodRecor
     await upsert(transaction, _runs, rows, keep=("seen_at",))
 
 
-# Timers, and extensions
+# Timers
 
 
 _timers = tables.policy_timers
@@ -333,44 +289,11 @@ def _goes_on(timer: Timer, wanted: Timer | None) -> bool:
     return wanted is not None and (wanted.attempt, wanted.retries) == same
 
 
-_extensions = tables.extensions
-
-
-async def find_extension(transaction: Transaction, job_id: str, key: str) -> float | None:
-    """Return the seconds that were added to the job under *key*; None if none were."""
-    same = (_extensions.c.job_id == job_id, _extensions.c.key == key)
-    seconds: float | None = await transaction.scalar(sa.select(_extensions.c.seconds).where(*same))
-    return seconds
-
-
-async def add_extension(
-    transaction: Transaction, job_id: str, key: str, *, seconds: float, now: float
-) -> None:
-    """Store the seconds that were added under *key*, which is new."""
-    values = {"job_id": job_id, "key": key, "seconds": seconds, "at": now}
-    await transaction.execute(sa.insert(_extensions).values(values))
-
-
 # Hooks of plugins
 
 
 Hook = Literal["start", "complete", "cleanup"]
-
-_table = tables.hook_failures
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HookFailure:
-    """The failures of a plugin's hook; ``next_at`` is None if it is not tried again."""
-
-    hook: str
-    plugin: str
-    attempt: int
-    tries: int
-    error: str
-    at: float
-    next_at: float | None
-    blocked: bool = False
+_failures = tables.hook_failures
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,7 +317,6 @@ class HookState:
         )
 
 
-_NAMES: Final = tuple(HookFailure.__slots__)
 _OF: Final = (
     sa.select(
         tables.hooks.c.hook,
@@ -411,9 +333,9 @@ _OF: Final = (
         tables.hooks.c.attempt == sa.bindparam("attempt"),
     )
     .union_all(
-        sa.select(*(_table.c[name] for name in _NAMES)).where(
-            _table.c.job_id == sa.bindparam("job_id"),
-            _table.c.attempt == sa.bindparam("attempt"),
+        sa.select(*(_failures.c[name] for name in HookFailure.__slots__)).where(
+            _failures.c.job_id == sa.bindparam("job_id"),
+            _failures.c.attempt == sa.bindparam("attempt"),
         )
     )
 )
@@ -432,48 +354,6 @@ async def hooks_of(transaction: Transaction, job_id: str, attempt: int) -> dict[
         hook: HookState(frozenset(done.get(hook, ())), failed.get(hook, {}))
         for hook in done.keys() | failed.keys()
     }
-
-
-async def record_hook_failure(transaction: Transaction, job_id: str, failure: HookFailure) -> None:
-    """Store the last failure of the hook."""
-    values = {name: getattr(failure, name) for name in _NAMES}
-    await upsert(transaction, _table, [{"job_id": job_id} | values])
-
-
-async def drop_hook_failure(transaction: Transaction, job_id: str, failure: HookFailure) -> None:
-    """Delete the failure of a hook that has succeeded since."""
-    await transaction.execute(
-        sa.delete(_table).where(
-            _table.c.job_id == job_id,
-            _table.c.attempt == failure.attempt,
-            _table.c.hook == failure.hook,
-            _table.c.plugin == failure.plugin,
-        )
-    )
-
-
-async def hook_failures_of(transaction: Transaction, job_id: str) -> list[HookFailure]:
-    """Return the job's hooks that failed and have not succeeded since, in order."""
-    query = sa.select(*(_table.c[name] for name in _NAMES)).where(_table.c.job_id == job_id)
-    rows = await transaction.execute(query.order_by(_table.c.attempt, _table.c.at))
-    return [HookFailure(**row._mapping) for row in rows]
-
-
-async def blocked_calls(transaction: Transaction) -> list[tuple[str, str]]:
-    """Return (plugin, job) of hooks that blocked a process, which then had to be killed."""
-    query = sa.select(_table.c.plugin, _table.c.job_id).where(_table.c.blocked)
-    return [(row.plugin, row.job_id) for row in await transaction.execute(query.distinct())]
-
-
-async def forget_hook_failures(transaction: Transaction, job_ids: Collection[str]) -> None:
-    """Delete all failures of these jobs."""
-    await transaction.execute(sa.delete(_table).where(_table.c.job_id.in_(job_ids)))
-
-
-async def forget_lone_hook_failures(transaction: Transaction, *, before: float) -> None:
-    """Delete failures before then whose job was never accepted, or is deleted."""
-    known = sa.select(tables.jobs.c.id).where(tables.jobs.c.id == _table.c.job_id)
-    await transaction.execute(sa.delete(_table).where(_table.c.at < before, ~known.exists()))
 
 
 async def record_hooks(

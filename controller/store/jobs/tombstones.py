@@ -10,7 +10,7 @@ import sqlalchemy as sa
 from controller.store import tables
 from controller.store.database import Transaction, insert_if_absent
 from controller.store.jobs.batches import record_last_states
-from controller.store.jobs.progress import forget_hook_failures
+from controller.store.jobs.hook_failures import forget_hook_failures
 from controller.store.jobs.stored_logs import drop_logs
 from controller.store.outbox.update_rows import forget_updates_of
 

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry
 from controller.jobs.pipeline.border import Call, PluginBorder
 from controller.leader import watchdog as module
 from controller.leader.watchdog import LoopStalls, Watchdog
-from controller.store.jobs.progress import HookFailure
+from controller.store.jobs.hook_failures import HookFailure
 
 
 class Border:
