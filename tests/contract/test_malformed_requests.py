@@ -70,6 +70,33 @@ async def test_a_malformed_request_reaches_no_app(rig: Rig, serve: Serve) -> Non
             assert app.connections == []
 
 
+@pytest.mark.parametrize(
+    ("head", "status"),
+    [
+        (b"HEAD / HTTP/1.1\r\nHost: %h\r\nX : 1\r\n\r\n", 400),
+        (b"HEAD  / HTTP/1.1\r\nHost: %h\r\n\r\n", 400),
+        (b"\r\nHEAD / HTTP/1.1\r\n\r\n", 400),
+        (b"HEAD / HTTP/1.1\r\nHost: %h\r\nUpgrade: websocket\r\n\r\n", 400),
+        (b"HEAD /%l HTTP/1.1\r\nHost: %h\r\n\r\n", 414),
+        (b"HEAD / HTTP/1.1\r\nHost: %h\r\nX: %l%l%l%l%l%l%l%l\r\n\r\n", 431),
+    ],
+)
+async def test_a_refused_head_request_gets_no_content(
+    rig: Rig, serve: Serve, head: bytes, status: int
+) -> None:
+    """A client would take the content for its next response (RFC 9110, section 9.3.2)."""
+    session = await rig.session(await serve(websocket()))
+    stream = await rig.connect()
+    stream.send(head.replace(b"%h", session.host.encode()).replace(b"%l", b"x" * 17_000))
+    text = await stream.read_to_end()
+    stream.close()
+    assert [int(code) for code in STATUS_LINES.findall(text)] == [status], text[:300]
+    said = re.search(rb"\r\nContent-Length: (\d+)\r\n", text)
+    assert said is not None
+    assert int(said[1]) > 0
+    assert text.endswith(b"\r\n\r\n")
+
+
 CHUNKS = read_corpus("chunks", 2)
 
 

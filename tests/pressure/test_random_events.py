@@ -159,7 +159,12 @@ class Transcript(Connection):
         return refusal
 
     def refusal_bytes(
-        self, refusal: Refusal, request_head: tuple[StartLine, Fields] | None, *, close: bool
+        self,
+        refusal: Refusal,
+        request_head: tuple[StartLine, Fields] | None,
+        *,
+        close: bool,
+        head_only: bool,
     ) -> bytes:
         self.answers += 1
         ends = b"Connection: close\r\n" if close else b""
@@ -168,8 +173,8 @@ class Transcript(Connection):
     def public_fields(self, fields: ResponseFields) -> bytes:
         return fields.end_to_end
 
-    def oversized_bytes(self, refusal: Refusal, head: OversizedHead) -> bytes:
-        return self.refusal_bytes(refusal, None, close=True)
+    def oversized_bytes(self, refusal: Refusal, head: OversizedHead, *, head_only: bool) -> bytes:
+        return self.refusal_bytes(refusal, None, close=True, head_only=head_only)
 
     def upstream_timed_out(self) -> str:
         return "app_timeout"

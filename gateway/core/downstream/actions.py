@@ -122,12 +122,20 @@ class Actions(ABC):
 
     @abstractmethod
     def refusal_bytes(
-        self, refusal: Refusal, request_head: tuple[StartLine, Fields] | None, *, close: bool
+        self,
+        refusal: Refusal,
+        request_head: tuple[StartLine, Fields] | None,
+        *,
+        close: bool,
+        head_only: bool,
     ) -> bytes:
-        """Return the response with *refusal*, and count it; None is an unreadable request."""
+        """Return the response with *refusal*, and count it; None is an unreadable request.
+
+        With *head_only* it has no content: the method is HEAD.
+        """
 
     @abstractmethod
-    def oversized_bytes(self, refusal: Refusal, head: OversizedHead) -> bytes:
+    def oversized_bytes(self, refusal: Refusal, head: OversizedHead, *, head_only: bool) -> bytes:
         """Return the response to a head that is too large, and count it."""
 
     @abstractmethod

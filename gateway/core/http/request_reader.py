@@ -25,6 +25,7 @@ from gateway.core.http.heads import (
 from gateway.core.http.oversize import OversizedHead, read_oversized
 from gateway.core.http.upgrade import is_valid_upgrade
 
+_HEAD: Final = b"HEAD "
 MAX_EMPTY_LINES: Final = 8
 """Empty lines before a request line: some clients send one after a body."""
 _EXPECT: Final = re.compile(rb"^expect:[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
@@ -123,6 +124,7 @@ class RequestReader:
         "_head",
         "_known",
         "_last",
+        "_refused",
         "cached",
         "end_to_end",
         "fields",
@@ -147,6 +149,8 @@ class RequestReader:
         """The last head as received, and where its fields begin."""
         self.oversized: OversizedHead | None = None
         """What was parsed of a head that was refused as too large."""
+        self._refused = b""
+        """The first bytes of a head that was refused."""
 
     def read(self, data: bytes) -> bytes | None:
         """Return the bytes after the head that *data* completes; None while it is incomplete.
@@ -155,13 +159,13 @@ class RequestReader:
             HeadRefused: If the request must be refused.
         """
         seen = len(self.partial)
-        if seen:
-            data = self.partial + data
-        elif end := self._read_first(data) if self._last is None else self._read_again(data):
-            return data[end:]
-        if data[:1] == b"\r":
-            data, seen = self._skip_empty_lines(data), 0
         try:
+            if seen:
+                data = self.partial + data
+            elif end := self._read_first(data) if self._last is None else self._read_again(data):
+                return data[end:]
+            if data[:1] == b"\r":
+                data, seen = self._skip_empty_lines(data), 0
             end = find_end(data, seen)
             if not end:
                 self.partial = data
@@ -171,8 +175,17 @@ class RequestReader:
         except HeadRefused as refused:
             if refused.code == "head_too_large":
                 self.oversized = read_oversized(data)
+            self._refused = data[: len(_HEAD)]
             raise
         return data[end:]
+
+    @property
+    def asks_for_head(self) -> bool:
+        """Whether the method of a head that is refused, or incomplete, is HEAD.
+
+        The response to HEAD has no content, whatever its status (RFC 9110, section 9.3.2).
+        """
+        return (self._refused or self.partial).startswith(_HEAD)
 
     def _skip_empty_lines(self, data: bytes) -> bytes:
         """Return *data* without the empty lines before a request line (RFC 9112, section 2.2)."""

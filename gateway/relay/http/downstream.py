@@ -293,7 +293,12 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         return adapt_fields(fields, view)
 
     def refusal_bytes(
-        self, refusal: Refusal, request_head: tuple[StartLine, Fields] | None, *, close: bool
+        self,
+        refusal: Refusal,
+        request_head: tuple[StartLine, Fields] | None,
+        *,
+        close: bool,
+        head_only: bool,
     ) -> bytes:
         """Return the response with *refusal*, and count it; None is an unreadable request."""
         self._count(refusal)
@@ -311,11 +316,10 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             cookie = make_notice_cookie(parts.site, refusal.ends_at, now=parts.wall())
             cookies = [("Set-Cookie", value) for value in (*refusal.app_cookies, cookie)]
             page = page._replace(fields=(*page.fields, *cookies))
-        head_only = request_head is not None and request_head[0].method == b"HEAD"
         date = self.date.field()
         return write_response(refusal, page, close=close, head_only=head_only, date=date)
 
-    def oversized_bytes(self, refusal: Refusal, head: OversizedHead) -> bytes:
+    def oversized_bytes(self, refusal: Refusal, head: OversizedHead, *, head_only: bool) -> bytes:
         """Return the response that expires the cookies of a head too large, and count it."""
         self._count(refusal)
         parts = self.context.parts
@@ -325,7 +329,8 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             base=site.base, secure=site.scheme == "https", framed=bool(site.embed_origins)
         )
         page = page._replace(fields=page.fields + expired)
-        return write_response(refusal, page, close=True, date=self.date.field())
+        date = self.date.field()
+        return write_response(refusal, page, close=True, head_only=head_only, date=date)
 
     def _count(self, refusal: Refusal) -> None:
         meters = self.context.meters

@@ -342,7 +342,10 @@ class Rig:
         """Send *raw* on a new connection; return the status and all bytes received."""
         browser = await self.browser()
         browser.send(raw)
-        head, body = await browser.answer()
+        if raw.startswith(b"HEAD "):
+            head, body = await browser.head(), b""
+        else:
+            head, body = await browser.answer()
         browser.close()
         return status_of(head), head + body
 

@@ -136,12 +136,14 @@ class Machine(Connection):
     def rate_limited(self, refusal: Refusal) -> Refusal:
         return refusal
 
-    def refusal_bytes(self, refusal: Refusal, request_head: Any, *, close: bool) -> bytes:
+    def refusal_bytes(
+        self, refusal: Refusal, request_head: Any, *, close: bool, head_only: bool
+    ) -> bytes:
         page = RefusalRenderer().render(refusal, b"")
-        return write_response(refusal, page, close=close)
+        return write_response(refusal, page, close=close, head_only=head_only)
 
-    def oversized_bytes(self, refusal: Refusal, head: Any) -> bytes:
-        return self.refusal_bytes(refusal, None, close=True)
+    def oversized_bytes(self, refusal: Refusal, head: Any, *, head_only: bool) -> bytes:
+        return self.refusal_bytes(refusal, None, close=True, head_only=head_only)
 
     def public_fields(self, fields: ResponseFields) -> bytes:
         return fields.end_to_end

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import itertools
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -147,3 +148,22 @@ def test_too_many_empty_lines_are_refused_in_any_split() -> None:
     with pytest.raises(HeadRefused) as refused:
         one.read(b"\r\n")
     assert refused.value.code == "bad_request"
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"HEAD / HTTP/1.1\r\nX : 1\r\n\r\n", True),
+        (b"HEAD / HTTP/1.1\r\nHo", True),
+        (b"\r\nHEAD  / HTTP/1.1\r\n\r\n", True),
+        (b"GET / HTTP/1.1\r\nX : 1\r\n\r\n", False),
+        (b"HEADER / HTTP/1.1\r\nX : 1\r\n\r\n", False),
+    ],
+)
+def test_the_method_head_is_known_of_refused_and_incomplete_heads(
+    data: bytes, expected: bool
+) -> None:
+    one = reader()
+    with suppress(HeadRefused):
+        one.read(data)
+    assert one.asks_for_head is expected
