@@ -30,6 +30,7 @@ IN_VAIN_SECONDS: Final = 0.1
 FIRST_LOOK_SECONDS: Final = 0.01
 LAST_LOOK_SECONDS: Final = 0.08
 READ_SECONDS: Final = 0.5
+_LATE: Final = "Redis does not respond in time"
 
 Routed: TypeAlias = Literal["starting", "ready"]
 
@@ -68,7 +69,7 @@ class PublishedRoutes:
             self.patience = PATIENCE_SECONDS
         except (BusUnavailable, TimeoutError) as error:
             self.patience = IN_VAIN_SECONDS
-            log.info("new sessions are not published yet", extra={"why": str(error)})
+            log.info("new sessions are not published yet", extra={"why": str(error) or _LATE})
 
     async def _look_for(self, missing: set[str]) -> None:
         pause = FIRST_LOOK_SECONDS
@@ -85,7 +86,7 @@ class PublishedRoutes:
             async with asyncio.timeout(READ_SECONDS):
                 routes = await self._reader.routes_of(sids)
         except (BusUnavailable, TimeoutError) as error:
-            log.info("cannot read the published routes", extra={"why": str(error)})
+            log.info("cannot read the published routes", extra={"why": str(error) or _LATE})
             routes = {}
         return {sid: self._state(sid, routes.get(sid)) for sid in sids}
 
@@ -120,7 +121,7 @@ class Activities:
                     some = sids[first : first + ACTIVITIES_AT_ONCE]
                     found |= await self._reader.activities_of(some, now=self._clock())
         except (BusUnavailable, TimeoutError) as error:
-            log.info("cannot read the gateways' reports", extra={"why": str(error)})
+            log.info("cannot read the gateways' reports", extra={"why": str(error) or _LATE})
         return found
 
 
@@ -157,4 +158,5 @@ class Notices:
         except PublishRefused as refused:
             log.info("a revocation is left to the leader", extra={"why": refused.reason})
         except (BusUnavailable, TimeoutError) as error:
-            log.warning("gateways could not be notified of a revocation", extra={"why": str(error)})
+            why = str(error) or _LATE
+            log.warning("gateways could not be notified of a revocation", extra={"why": why})

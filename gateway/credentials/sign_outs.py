@@ -58,7 +58,8 @@ class SignOuts:
                 await self.writer.add(grant.sid, grant.jti)
             sent = True
         except (BusUnavailable, TimeoutError) as error:
-            log.warning("cannot send a sign-out to the controller yet", extra={"why": str(error)})
+            why = str(error) or "Redis does not respond in time"
+            log.warning("cannot send a sign-out to the controller yet", extra={"why": why})
         finally:
             if not sent:  # also if the browser disconnects, which cancels this
                 self._pending.append((grant.sid, grant.jti))

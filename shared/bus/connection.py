@@ -65,6 +65,11 @@ _WORDS: Final[Mapping[type, str]] = {
     ReadOnlyError: "it is a replica, and takes no writes",
     BusyLoadingError: "it is still loading its data",
 }
+_OTHERWISE: Final[Mapping[type, str]] = {
+    RedisTimeoutError: "it does not respond in time",
+    TimeoutError: "it does not respond in time",
+}
+"""Used if no cause says more."""
 _NONSENSE: Final = (ValueError, TypeError, LookupError, AttributeError, RecursionError)
 """Raised by redis-py for a response that is malformed or does not fit the command."""
 
@@ -113,7 +118,7 @@ def reason_of(error: BaseException) -> str:
                 return "it ended the connection"
             case _:
                 pass
-    return type(error).__name__
+    return _OTHERWISE.get(type(error), type(error).__name__)
 
 
 def _with_causes(error: BaseException) -> Iterator[BaseException]:

@@ -44,6 +44,6 @@ class PriorityValues:
                 found = await self._kube.get(PRIORITY_CLASSES, name)
             return int(found.get("value") or 0)
         except (KubeError, TimeoutError, ValueError) as error:
-            fields = {"priority_class": name, "why": str(error)}
+            fields = {"priority_class": name, "why": str(error) or "no response in time"}
             log.info("the value of a PriorityClass could not be read", extra=fields)
             return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -14,6 +15,7 @@ import pytest
 import sqlalchemy as sa
 from redis.asyncio import Redis
 
+from controller.sessions import gateways
 from controller.sessions.desired import DesiredRoutes
 from controller.sessions.gateways import Notices
 from controller.store import tables
@@ -27,7 +29,7 @@ from controller.store.instance import (
     read_store_metadata,
 )
 from controller.store.sessions.session_rows import Session, find_session, insert_session, make_sid
-from shared.bus import Keys, Publisher
+from shared.bus import Keys, Publisher, connect
 from shared.errors import BusUnavailable
 from shared.events import GrantRevoked, decode_event, event_time
 from tests.clock import Clock
@@ -189,6 +191,18 @@ async def test_a_replica_with_an_old_store_publishes_nothing(world: World) -> No
         assert isinstance(published, GrantRevoked)
         await world.redis.publish(Keys("test").events, b"end")
         assert await asyncio.wait_for(anext(messages), 5) == b"end"
+
+
+async def test_a_notice_that_redis_does_not_take_in_time_is_logged_with_its_reason(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(gateways, "NOTICE_SECONDS", 0.1)
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        client = connect(f"redis://127.0.0.1:{silent.getsockname()[1]}")
+        event = GrantRevoked(epoch="-", seq=0, at=event_time(1.0), kid="k1")
+        await gateways.Notices(client, Keys("test")).tell(event, term=1)
+        await client.aclose()
+    assert [one.why for one in caplog.records] == ["Redis does not respond in time"]  # type: ignore[attr-defined]  # of the log line
 
 
 async def test_a_leader_fenced_by_the_store_stops(

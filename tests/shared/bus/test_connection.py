@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.crc import key_slot
 
-from shared.bus import BusReader, Keys, Publisher, check_url, connect
+from shared.bus import BusReader, Keys, Publisher, check_url, connect, connection
 from shared.bus.urls import parse_url
 from shared.errors import BusUnavailable, PublishRefused
 from shared.events import RouteUpserted, decode_event
@@ -228,6 +228,23 @@ async def test_a_cluster_without_the_slot_is_reported(tmp_path: Path) -> None:
         client = connect(f"redis+cluster://127.0.0.1:{port}")
         with pytest.raises(BusUnavailable, match=r"answer: the slot is not served here$"):
             await BusReader(client, KEYS).head()
+        await client.aclose()
+
+
+async def test_a_redis_that_hangs_is_reported_in_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "CALL_SECONDS", 0.2)
+    (port,) = free_ports(1)
+    node = Node(tmp_path, port)
+    async with running([node]):
+        client = connect(f"redis://127.0.0.1:{port}")
+        os.kill(node.pid, signal.SIGSTOP)
+        try:
+            with pytest.raises(BusUnavailable, match=r"answer: it does not respond in time$"):
+                await BusReader(client, KEYS).head()
+        finally:
+            os.kill(node.pid, signal.SIGCONT)
         await client.aclose()
 
 
