@@ -20,6 +20,7 @@ VARY: Final = "Accept, Accept-Language"
 _NOTHING: Final[Mapping[str, str]] = {}
 _TEXT_TABLES: Final[Mapping[str, Sequence[str]]] = {
     "open.js": ("open",),
+    "reopen.js": (),
     "starting.js": ("starting",),
     "retry.js": ("retry",),
     "soon.js": ("soon",),

@@ -105,6 +105,10 @@ class PageErrors(RefusalRenderer):
         return page
 
     def _headers_of(self, refusal: Refusal) -> tuple[tuple[str, str], ...]:
+        if refusal.sent == "link":
+            # So that a reload posts the link with its origin (page_headers).
+            own = ("Referrer-Policy", "same-origin")
+            return tuple(own if one[0] == own[0] else one for one in self._headers)
         if refusal.ends_at is None:
             return self._headers
         # The page replaces a document of the app, which may be a pop-up of another one. An opener
@@ -121,6 +125,8 @@ class PageErrors(RefusalRenderer):
         again = passes and not refusal.sent
         starting = again and refusal.code == "session_starting"
         script = "starting.js" if starting else "retry.js" if again else None
+        if refusal.sent == "link":
+            script = "reopen.js"
         if refusal.ends_at is not None:
             script = "soon.js"
         data = {"retry-seconds": str(seconds)} if again else {}

@@ -46,9 +46,11 @@ _OTHER_USER: Final = Refusal(
 
 @dataclass(slots=True)
 class _Attempt:
-    """The claims of an attempt once they are verified, also if it is refused later."""
+    """What was posted, and the claims once they are verified, also if it is refused later."""
 
+    opening: Opening | None = None
     claims: SessionClaims | None = None
+    route: Route | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -97,6 +99,10 @@ class OpenPage:
             refusal = REFUSALS[refused.code]
             if refused.retry_after_seconds is not None:
                 refusal = refusal.with_retry_after(refused.retry_after_seconds)
+            place = _entered_place(request, page_request, attempt, refusal)
+            if place is not None:
+                self.responses.record(page_request, refusal, operation="open", who=attempt.claims)
+                return _redirect(place)
             return self.responses.refuse(request, refusal, operation="open", who=attempt.claims)
 
     async def _open(
@@ -105,11 +111,13 @@ class OpenPage:
         self._check_tries(page_request)
         self._check_origin(request, page_request)
         opening = read_opening(request.headers.get("Content-Type", ""), await _read(request))
+        attempt.opening = opening
         peeked = self.tokens.peek(opening.token, sid=page_request.sid)
         claims, _ = await self.tokens.verify(peeked, address=page_request.client_address)
         attempt.claims = claims
         route = await self._find(claims, page_request.host)
         self._check(claims, route)
+        attempt.route = route
         if (
             page_request.holder is not None
             and page_request.holder != claims.sub
@@ -184,6 +192,7 @@ class OpenPage:
             advice=texts("other_user.advice", holder=holder),
             actions=form_action(OPEN_PATH, fields, texts("other_user.go_on", user=user))
             + link_action("/", texts("other_user.stay")),
+            script="reopen.js",
             detail="409 · other_user",
         )
         return self.responses.page(card, texts, status=409, sameorigin_referrer=True)
@@ -202,14 +211,12 @@ class OpenPage:
             framed=grant.framed,
         )
         place = _place_of(route, opening.next, request.headers.get("Sec-Fetch-Dest"))
-        response = web.Response(status=303, headers={"Location": place})
+        response = _redirect(place)
         if site.embed_origins and "Sec-Fetch-Dest" in request.headers:
             # A browser may send both kinds in one request, and two cookies are refused.
             other = expired_cookie(site.cookie_name, secure=secure, framed=not grant.framed)
             response.headers.add("Set-Cookie", other)
         response.headers.add("Set-Cookie", cookie)
-        response.headers["Cache-Control"] = "no-store"
-        response.headers["Referrer-Policy"] = "no-referrer"
         return response
 
     def _is_framed(self, request: web.Request, opening: Opening) -> bool:
@@ -228,6 +235,26 @@ class OpenPage:
         """
         response.headers["Clear-Site-Data"] = '"cache", "storage"'
         self.responses.expire_foreign(request, response)
+
+
+def _entered_place(
+    request: web.Request, page_request: ServePage, attempt: _Attempt, refusal: Refusal
+) -> str | None:
+    """Return where a user goes on who follows a used link, but is signed in; None for others.
+
+    The browser's own grant admits the user there, and the token gives nothing.
+    """
+    claims, opening, route = attempt.claims, attempt.opening, attempt.route
+    if claims is None or opening is None or route is None or refusal.code != "token_spent":
+        return None
+    if page_request.holder != claims.sub or not prefers_html(field_of(request, "Accept")):
+        return None
+    return _place_of(route, opening.next, request.headers.get("Sec-Fetch-Dest"))
+
+
+def _redirect(place: str) -> web.Response:
+    headers = {"Location": place, "Cache-Control": "no-store", "Referrer-Policy": "no-referrer"}
+    return web.Response(status=303, headers=headers)
 
 
 def _framed_by(request: web.Request) -> str | None:

@@ -25,6 +25,7 @@ const result = await build({
     "src/open.js",
     "src/starting.js",
     "src/retry.js",
+    "src/reopen.js",
     "src/soon.js",
     "src/terminal.js",
     "src/desktop.js",

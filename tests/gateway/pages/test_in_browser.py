@@ -223,6 +223,52 @@ async def test_an_app_that_does_not_listen_yet_is_entered_without_a_click(
         assert person.page.url == person.url(sid, "/lab")
 
 
+async def test_a_used_link_leads_on_where_its_user_is_signed_in(
+    world: World, person: Person
+) -> None:
+    async with web_app() as app:
+        sid = await world.publish(port=app.port)
+        token = world.gateway.signer.token(sid)
+        link = person.url(sid, f"/.fumarole/open#token={token}&next=/lab")
+        for _ in range(2):
+            await person.page.goto(link)
+            await person.page.wait_for_url(person.url(sid, "/lab"))
+        cookie = (await person.context.cookies())[0]["value"]
+        await person.page.goto(link)
+        await person.page.wait_for_url(person.url(sid, "/lab"))
+        assert (await person.context.cookies())[0]["value"] == cookie
+        # Without the cookie, or with that of another user, the link is worth nothing.
+        await person.context.clear_cookies()
+        await person.page.goto(link)
+        await expect(person.page.get_by_role("heading")).to_have_text("This link was already used")
+        await person.follow_link(sid, sub="bob")
+        await person.page.wait_for_url(person.url(sid))
+        await person.page.goto(link)
+        await expect(person.page.get_by_role("heading")).to_have_text(
+            "Someone else is signed in here"
+        )
+
+
+async def test_a_new_link_works_in_the_tab_in_which_another_one_was_refused(
+    world: World, person: Person
+) -> None:
+    async with web_app() as app:
+        sid = await world.publish(port=app.port)
+        heading = person.page.get_by_role("heading")
+        await person.follow_link(sid, iat=int(time.time()) - 500, exp=int(time.time()) - 400)
+        await expect(heading).to_have_text("This link does not work")
+        # A reload posts the same link once more.
+        await person.page.reload()
+        await expect(heading).to_have_text("This link does not work")
+        await person.follow_link(sid, then="&next=/lab")
+        await person.page.wait_for_url(person.url(sid, "/lab"))
+        await person.follow_link(sid, sub="bob")
+        await expect(heading).to_have_text("Someone else is signed in here")
+        await person.follow_link(sid, then="&next=/again")
+        await person.page.wait_for_url(person.url(sid, "/again"))
+        assert "token" not in await person.page.evaluate("performance.getEntries()[0].name")
+
+
 async def test_an_ended_session_shows_its_end_page(world: World, person: Person) -> None:
     async with web_app() as app:
         sid = await world.publish(port=app.port)
