@@ -1,6 +1,7 @@
 """Decides the next step for a job, without I/O and without state.
 
 - ``next_step``: ``decide``, by the job's record and the phase of its VolcanoJob; the removal.
+- ``missed_policies``: policies that Volcano has missed.
 - ``failure``: the end or another attempt after a failure; timed policies; sidecars.
 - ``observed_state``: the input of the decision. ``steps``: its possible results.
 

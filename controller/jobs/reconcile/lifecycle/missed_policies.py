@@ -21,9 +21,9 @@ from controller.jobs.reconcile.lifecycle.steps import (
     ConfirmPods,
     IssueCommand,
     StartNextAttempt,
+    Step,
     Wait,
 )
-from controller.jobs.spec.accepted import has_policies
 from controller.volcano.observed import ObservedJob
 from controller.volcano.policies import RESTARTS
 
@@ -34,13 +34,23 @@ _PHASES: Final = ("Pending", "Running")
 _OVER: Final = ("Succeeded", "Failed")
 
 
-def missed_policy(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait | None:
+def missed_first(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
+    """Return the step for a policy that Volcano has missed; if it is not due yet, *step*."""
+    found = _missed_policy(seen, job)
+    if not isinstance(found, Wait):
+        return found or step
+    if not isinstance(step, Wait) or found.until is None:
+        return step
+    return found if step.until is None else Wait(min(found.until, step.until))
+
+
+def _missed_policy(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait | None:
     """Return the step that carries out a missed policy, Wait until it is due, or None.
 
     A pod that triggered a policy which Volcano carries out is deleted, or the VolcanoJob leaves its
     phase. So a pod that stays shows that Volcano has missed the policy.
     """
-    if job.phase not in _PHASES or seen.pods_stale or not has_policies(seen.record.spec):
+    if job.phase not in _PHASES:
         return None
     over = [seen.runs[pod.uid] for pod in seen.staying() if pod.phase in _OVER]
     if not over:

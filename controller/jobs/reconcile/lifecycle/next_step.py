@@ -39,7 +39,7 @@ from controller.jobs.reconcile.lifecycle.failure import (
     outcome_of_command,
     refused_until,
 )
-from controller.jobs.reconcile.lifecycle.missed_policies import missed_policy
+from controller.jobs.reconcile.lifecycle.missed_policies import missed_first
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
     LOST,
@@ -70,7 +70,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     UpdateStatus,
     Wait,
 )
-from controller.jobs.spec.accepted import has_delayed
+from controller.jobs.spec.accepted import has_delayed, has_policies
 from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord
 from controller.store.jobs.relations import Predecessor
 from controller.volcano.names import CREATED_ANNOTATION
@@ -351,10 +351,10 @@ def _by_phase(seen: ObservedState, job: ObservedJob) -> Step:
             return AbortVolcanoJob(job.uid)
         case Progress.WAITING:
             step = _companions_first(seen, _waiting(seen, job))
-            return _timed_policies(seen, job) or _missed_first(seen, job, step)
+            return _timed_policies(seen, job) or _missed_policies(seen, job, step)
         case Progress.RUNNING:
             step = _companions_first(seen, _running(seen, job))
-            return _timed_policies(seen, job) or _missed_first(seen, job, step)
+            return _timed_policies(seen, job) or _missed_policies(seen, job, step)
         case Progress.ENDING:
             return _ending(seen, job)
         case Progress.SUCCEEDED:
@@ -396,14 +396,9 @@ def _timed_policies(seen: ObservedState, job: ObservedJob) -> Step | None:
     return due_policies(seen, job) if may_be_due and not seen.pods_stale else None
 
 
-def _missed_first(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
-    """Return the step for a policy that Volcano has missed; if it is not due yet, *step*."""
-    found = missed_policy(seen, job)
-    if not isinstance(found, Wait):
-        return found or step
-    if not isinstance(step, Wait) or found.until is None:
-        return step
-    return found if step.until is None else Wait(min(found.until, step.until))
+def _missed_policies(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
+    may_be_missed = has_policies(seen.record.spec) and not seen.pods_stale
+    return missed_first(seen, job, step) if may_be_missed else step
 
 
 def _companions_first(seen: ObservedState, step: Step) -> Step:
