@@ -173,10 +173,14 @@ class LogKeeper(LogObserver):
         pods: Sequence[ObservedPod],
         departed: Sequence[ObservedPod],
         written: Collection[str],
-    ) -> None:
-        """Begin to read the logs of the job's pods as needed; *written* are the recorded pods."""
+    ) -> float | None:
+        """Begin to read the logs of the job's pods as needed; *written* are the recorded pods.
+
+        Returns:
+            Until when ended pods of the job must stay for their logs; None: they need not stay.
+        """
         if self._tasks is None:
-            return
+            return None
         kept = self._kept.setdefault(record.id, {})
         restarts = may_restart(record.spec)
         for pod, gone in [*((pod, False) for pod in pods), *((pod, True) for pod in departed)]:
@@ -187,12 +191,10 @@ class LogKeeper(LogObserver):
             if pod.uid in kept:
                 kept[pod.uid].look_at(pod, gone=gone)
         self._forget_but({pod.uid for pod in (*pods, *departed)}, record.id)
+        return self._removal_waits_until(record)
 
-    def removal_waits_until(self, record: JobRecord) -> float | None:
-        """Return until when ended pods of the job must stay for their logs; None: not at all.
-
-        A cancelled job's pods need not stay.
-        """
+    def _removal_waits_until(self, record: JobRecord) -> float | None:
+        """Return until when ended pods must stay; those of a cancelled job need not."""
         unread = [
             one for one in self._kept.get(record.id, {}).values() if one.over and not one.finished
         ]

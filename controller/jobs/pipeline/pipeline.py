@@ -1,4 +1,4 @@
-"""Runs the plugins' hooks in order, and records which ran."""
+"""Runs the plugins' hooks in order, and has those that ran recorded."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, cast
+from typing import Final, Protocol, cast
 
 from controller.jobs.pipeline.border import (
     BadResult,
@@ -36,21 +36,16 @@ from controller.jobs.spec.job_paths import problems_with
 from controller.jobs.spec.model import BASE_FIELDS, Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.loop_turn import LoopTurn
-from controller.site.hook_limits import DEFAULT_TRIES
-from controller.store.database import Store, Transaction
+from controller.store.database import Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities
 from controller.store.jobs.folders import HeldPlace
 from controller.store.jobs.hook_failures import (
     HookFailure,
-    drop_hook_failure,
-    record_hook_failure,
 )
 from controller.store.jobs.progress import (
     Hook,
     HookState,
-    record_hooks,
-    set_due,
 )
 from controller.volcano.manifest import VolcanoJob
 from controller.volcano.names import (
@@ -67,8 +62,6 @@ from controller.volcano.preflight import (
     fit_init_containers,
 )
 
-FIRST_PAUSE_SECONDS: Final = 1.0
-LONGEST_PAUSE_SECONDS: Final = 60.0
 RECORD_SECONDS: Final = 0.1
 """Hooks that run within this time are recorded together."""
 
@@ -98,6 +91,39 @@ class Plan:
     waiting: tuple[str, ...] = ()
     places: Mapping[str, HeldPlace] = field(default_factory=dict)
     nested_mounts: NestedMounts | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RanHook:
+    """A hook that a plugin has completed.
+
+    ``due`` is the time of the next monitoring; ``before`` is the plugin's last failure.
+    """
+
+    plugin: str
+    due: float | None
+    before: HookFailure | None
+
+
+class HookRecords(Protocol):
+    """Where the pipeline records which hooks have run and which have failed."""
+
+    def is_due(self, failure: HookFailure) -> bool:
+        """Return whether it is time to try the hook again."""
+        ...
+
+    async def record(self, seen: JobFromServer, *, hook: Hook, ran: Sequence[RanHook]) -> None:
+        """Record that these plugins' hooks are done, and the times of their next monitoring."""
+
+    async def fail(
+        self,
+        seen: JobFromServer,
+        failure: PluginFailed,
+        *,
+        hook: Hook,
+        before: HookFailure | None,
+    ) -> None:
+        """Record another failure of the hook."""
 
 
 class Pipeline:
@@ -275,7 +301,7 @@ class Pipeline:
         seen: JobFromServer,
         *,
         done: Collection[str],
-        recorder: HookRecorder,
+        recorder: HookRecords,
         failed: Mapping[str, HookFailure] = _NONE_FAILED,
     ) -> None:
         """Run the hook of every plugin that is not in *done*, and record the results.
@@ -402,18 +428,6 @@ class Pipeline:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class RanHook:
-    """A hook that a plugin has completed.
-
-    ``due`` is the time of the next monitoring; ``before`` is the plugin's last failure.
-    """
-
-    plugin: str
-    due: float | None
-    before: HookFailure | None
-
-
 def _restore_labels(
     made: VolcanoJob, labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> None:
@@ -436,82 +450,6 @@ def _view_for(plugin: JobPlugin, seen: JobFromServer) -> JobFromServer:
 def _copied(job: Job) -> Job:
     # The model is frozen, but its lists and mappings are not.
     return job.model_copy(deep=True)
-
-
-class HookRecorder:
-    """Records in the store which hooks have run and which have failed, as the leader.
-
-    Args:
-        store: The store.
-        term: The leader's fencing token.
-        clock: Unix seconds.
-        tries: How often a failing hook is tried.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        term: int,
-        clock: Callable[[], float],
-        tries: int = DEFAULT_TRIES,
-    ) -> None:
-        self._store = store
-        self._term = term
-        self._clock = clock
-        self._tries = tries
-
-    def is_due(self, failure: HookFailure) -> bool:
-        """Return whether it is time to try the hook again."""
-        return failure.next_at is not None and self._clock() >= failure.next_at
-
-    async def record(self, seen: JobFromServer, *, hook: Hook, ran: Sequence[RanHook]) -> None:
-        """Record that these plugins' hooks are done, and the times of their next monitoring."""
-        async with self._store.lead(self._term) as transaction:
-            plugins = [one.plugin for one in ran]
-            await record_hooks(
-                transaction,
-                seen.job.id,
-                seen.attempt,
-                hook=hook,
-                plugins=plugins,
-                now=self._clock(),
-            )
-            for one in ran:
-                if one.due is not None:
-                    await set_due(transaction, seen.job.id, one.plugin, at=one.due)
-                if one.before is not None:
-                    await drop_hook_failure(transaction, seen.job.id, one.before)
-
-    async def fail(
-        self,
-        seen: JobFromServer,
-        failure: PluginFailed,
-        *,
-        hook: Hook,
-        before: HookFailure | None,
-    ) -> None:
-        """Record another failure of the hook; after the last try it counts as ended."""
-        now, tries = self._clock(), 1 + (before.tries if before is not None else 0)
-        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
-        ends = failure.for_good or tries >= self._tries
-        new = HookFailure(
-            hook=hook,
-            plugin=failure.plugin,
-            attempt=seen.attempt,
-            tries=tries,
-            error=failure.why,
-            at=now,
-            next_at=None if ends else now + pause,
-            blocked=failure.for_good,
-        )
-        async with self._store.lead(self._term) as transaction:
-            await record_hook_failure(transaction, seen.job.id, new)
-        if ends:
-            log.error(
-                "a failing hook is not tried again",
-                extra={"job": seen.job.id, "plugin": new.plugin, "hook": hook, "why": new.error},
-            )
 
 
 def _has(plugin: JobPlugin, name: HookName) -> bool:

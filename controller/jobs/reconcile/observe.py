@@ -54,11 +54,13 @@ class LogObserver:
         pods: Sequence[ObservedPod],
         departed: Sequence[ObservedPod],
         written: Collection[str],
-    ) -> None:
-        """Begin to read the logs that are due; *written* has the uids of recorded pods."""
+    ) -> float | None:
+        """Begin to read the logs that are due; *written* has the uids of recorded pods.
 
-    def removal_waits_until(self, record: JobRecord) -> float | None:
-        """Return until when ended pods of the job must stay; None if they may be deleted."""
+        Returns:
+            Until when ended pods of the job must stay; None if they may be deleted.
+        """
+        return None
 
     def forget(self, job_id: str) -> None:
         """Drop the state of a job that is gone."""

@@ -374,8 +374,7 @@ class Reconciler:
         return Requeue(0.0, "step")
 
     def _decide(self, seen: ObservedState) -> Step:
-        self._logs.observe(seen.record, seen.pods, seen.departed, seen.runs)
-        logs_until = self._logs.removal_waits_until(seen.record)
+        logs_until = self._logs.observe(seen.record, seen.pods, seen.departed, seen.runs)
         step = decide(seen if logs_until is None else replace(seen, logs_until=logs_until))
         if not isinstance(step, Submit):
             self._slots.forget(seen.record.id)

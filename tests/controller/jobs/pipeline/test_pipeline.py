@@ -10,8 +10,9 @@ import pytest
 from controller.jobs.pipeline import pipeline as module
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.builder import Companion, JobBuilder
-from controller.jobs.pipeline.pipeline import HookRecorder, Pipeline
+from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
+from controller.jobs.reconcile.plugin_calls import HookRecorder
 from controller.jobs.spec.model import CARRIED_TYPES, Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.plugins import PLUGINS
