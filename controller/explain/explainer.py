@@ -365,7 +365,8 @@ class Explainer:
         return found[:1]
 
     def _no_cluster(self, error: Exception) -> FindingView:
-        seen = f"The API server is unavailable ({error or 'it does not respond in time'})"
+        why = str(error) or "it does not respond in time"
+        seen = f"The API server is unavailable ({why})"
         return failed("pod", "cluster_unavailable", seen, self._clock())
 
 

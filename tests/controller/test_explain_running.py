@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
 import sys
 import time
 from collections.abc import AsyncIterator
@@ -70,6 +72,7 @@ GREEDY = {"image": "busybox", "invocation": {"command": SLEEP}, "resources": {"g
 class World:
     """The running system, and its sessions by the names of their jobs."""
 
+    cluster: EmbeddedCluster
     controller: Controller
     hub: Controller
     redis_server: RedisServer
@@ -129,7 +132,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
                         kind = {"endpoint": "app"}
                     sids[name] = await controller.open(name, **kind)
                 sids["shell"] = await controller.open("good", kind="terminal")
-                one = World(controller, hub, server, redis, Keys("explained"), sids, {})
+                one = World(cluster, controller, hub, server, redis, Keys("explained"), sids, {})
                 reporting = asyncio.create_task(one.keep_reporting())
                 try:
                     await until(one, f"sid={sids['good']}", None)
@@ -321,6 +324,20 @@ async def test_a_malformed_explain_request_is_refused(world: World) -> None:
         await world.controller.call("GET", f"/v1/explain{query}", expect=422)
     explanation = await world.explain("sid=" + "a" * 26)
     assert (explanation["cause"], explanation["job"]) == ("session_unknown", None)
+
+
+async def test_an_api_server_that_hangs_is_explained(world: World) -> None:
+    query = f"sid={world.sids['good']}"
+    await until(world, query, None)
+    os.kill(world.cluster.pid("apiserver"), signal.SIGSTOP)
+    try:
+        explanation = await world.explain(query)
+    finally:
+        os.kill(world.cluster.pid("apiserver"), signal.SIGCONT)
+    assert (explanation["cause"], explanation["step"]) == ("cluster_unavailable", "pod")
+    sentence = "The API server is unavailable (it does not respond in time): "
+    assert explanation["sentence"].startswith(sentence), explanation
+    await until(world, query, None)
 
 
 # Faults that cannot be undone come last.
