@@ -105,6 +105,26 @@ def explain_running(job: ObservedJob, pods: Iterable[ObservedPod]) -> Explanatio
     return _on_dead_node(pod for pod in pods if pod.owner_uid == job.uid)
 
 
+def explain_held(pods: Iterable[ObservedPod]) -> Explanation | None:
+    """Return which deleted pod keeps the next attempt from beginning; None without one.
+
+    The next attempt has pods of the same names. A dead node never confirms a deletion, and a
+    finalizer of another controller may keep the pod, too.
+    """
+    leaving = [pod for pod in pods if pod.deleting]
+    if (found := _on_dead_node(leaving)) is not None:
+        return found
+    lost = [pod for pod in leaving if pod.lost]
+    if not lost:
+        return None
+    pod = min(lost, key=lambda one: (one.task, one.index))
+    others = f" (and those of {len(lost) - 1} more)" if len(lost) > 1 else ""
+    text = f"the deleted pod of {pod.task} {pod.index}{others} stays, and the next attempt waits"
+    text += f" for its name: the node {pod.node}, or a finalizer, keeps it"
+    details = {"task": pod.task, "index": pod.index, "pod": pod.name, "node": pod.node}
+    return Explanation(NODE_UNREADY, text, {"cause": NODE_UNREADY, **details})
+
+
 def explain_absent(job: ObservedJob, kept: Mapping[str, Any] | None) -> Explanation:
     """Return why Volcano makes no pods for a running job that has none; *kept* as above.
 

@@ -15,6 +15,7 @@ from typing import Final, assert_never
 
 from controller.jobs.history.explanations import (
     explain_absent,
+    explain_held,
     explain_running,
     explain_waiting,
     same_but_for_numbers,
@@ -135,7 +136,8 @@ def removal(seen: ObservedState) -> Step | None:
         return DeletePods(left)
     # A dead node never confirms a deletion, and a pod that was kept on purpose is not deleted. Only
     # the next attempt needs the names of these pods.
-    awaited = [pod for pod in own if record.renewal is not None or not _stays(seen, pod)]
+    begins_again = record.renewal is not None and record.outcome is None
+    awaited = [pod for pod in own if begins_again or not _stays(seen, pod)]
     held_by_them = job is not None and job.deleting and own and not awaited
     return Wait() if awaited or (shown and not held_by_them) else None
 
@@ -221,10 +223,21 @@ def _without_outcome(seen: ObservedState) -> Step:
     if seen.parked is not None and seen.overdue:
         return ExpireJob()  # its plugins may never have run for it
     if record.renewal is not None:
-        return removal(seen) or ResetForNextAttempt()
+        return _renewing(seen)
     if record.uid is None:
         return _not_submitted(seen)
     return after_submission(seen)
+
+
+def _renewing(seen: ObservedState) -> Step:
+    """Return the step for an attempt that another one follows."""
+    step = removal(seen) or ResetForNextAttempt()
+    found = explain_held(seen.own(seen.pods)) if isinstance(step, Wait) else None
+    if found is None:
+        return step
+    return seen.update_if_new(
+        UpdateStatus(JobEvent.WAITS, found.reason, found.message, found.details)
+    )
 
 
 def _is_newer(job: ObservedJob, record: JobRecord) -> bool:

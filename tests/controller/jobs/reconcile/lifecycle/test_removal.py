@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from controller.jobs.history.job_record import JobEvent
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     DeletePods,
@@ -14,6 +15,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     ResetForNextAttempt,
     RunHooks,
     SetOutcome,
+    UpdateStatus,
     Wait,
 )
 from controller.store.jobs.job_rows import JobRecord
@@ -174,6 +176,36 @@ def test_orphaned_pods_are_awaited_and_charged_until_their_end() -> None:
     assert decide(stray) == RunHooks("cleanup")
 
 
+def test_a_deleted_pod_that_stays_is_why_the_next_attempt_does_not_begin() -> None:
+    renewing = replace(RUNS, renewal="evicted", removed_uid=UID, reason="evicted")
+    leaving = make_pod(deleting=True)
+    assert decide(make_observed_state(renewing, None, leaving)) == Wait()
+    text = (
+        "the deleted pod of job 0 stays, and the next attempt waits for its name:"
+        " the node n1, or a finalizer, keeps it"
+    )
+    lost = replace(leaving, lost=True)
+    told = UpdateStatus(JobEvent.WAITS, "node_not_ready", text)
+    step = decide(make_observed_state(renewing, None, lost))
+    assert step == told
+    assert isinstance(step, UpdateStatus)
+    assert (step.details or {})["pod"] == "j-j1-job-0"
+    more = decide(
+        make_observed_state(renewing, None, lost, replace(make_pod(1), lost=True, deleting=True))
+    )
+    assert isinstance(more, UpdateStatus)
+    assert "job 0 (and those of 1 more) stays" in (more.message or "")
+    # It is said once, and the cluster's own words come first.
+    said = replace(renewing, state="IN_QUEUE", reason=told.reason, message=text)
+    assert decide(make_observed_state(said, None, lost)) == Wait()
+    dead = replace(leaving, node_unready_since=0.0)
+    step = decide(make_observed_state(renewing, None, dead))
+    assert isinstance(step, UpdateStatus)
+    assert (step.message or "").startswith("the node n1 of job 0 is not ready since 1970")
+    # Once the pod is gone, the attempt begins.
+    assert decide(make_observed_state(said, None)) == ResetForNextAttempt()
+
+
 def test_an_intentionally_kept_pod_is_removed_with_the_job() -> None:
     # As ``kubectl delete --cascade=orphan`` leaves it.
     left = make_pod(owner_uid="")
@@ -262,4 +294,7 @@ def test_a_pod_of_a_lost_node_does_not_block_the_end() -> None:
     assert decide(make_observed_state(ending, going, completed=True)) == Wait()
     # The pods of the next attempt have the same names.
     renewing = replace(RUNS, renewal="evicted", removed_uid=UID)
-    assert decide(make_observed_state(renewing, None, lost)) == Wait()
+    assert isinstance(decide(make_observed_state(renewing, None, lost)), UpdateStatus)
+    # A job that is ended meanwhile has no next attempt.
+    ended = replace(renewing, state="CANCELING", desired="ended", outcome="SUCCESS")
+    assert decide(make_observed_state(ended, None, lost, completed=True)) == RunHooks("cleanup")
