@@ -133,9 +133,10 @@ class PageErrors(RefusalRenderer):
         advice = texts(f"{words}.advice") if own is None else own.advice
         if passes and refusal.sent:
             advice = texts("opening.again" if refusal.sent == "link" else "page.send_again")
+        status = _status(refusal) if own is None else own.text
         return Card(
             title=texts(f"{words}.title") if own is None else own.title,
-            status=_status(refusal) if own is None else own.text,
+            status=texts("page.signed_in") if refusal.way_in else status,
             advice=advice,
             actions=self._actions(refusal, texts),
             detail=_details(refusal, texts),
@@ -151,6 +152,9 @@ class PageErrors(RefusalRenderer):
         if refusal.ends_at is not None:
             go_on = link_action("", texts("actions.go_on"), first=True)
             return go_on + self._ways_out(refusal, texts)
+        if refusal.way_in:
+            enter = link_action(refusal.way_in, texts("actions.enter"), first=True)
+            return enter + (link_action(self._home, texts("actions.home")) if self._home else "")
         managed = refusal.code in _MANAGED
         job = job_url(self._orchestrator, refusal.subject) if managed else None
         if job is not None:

@@ -37,6 +37,10 @@ from shared.tokens import SessionClaims
 OPEN_PATH: Final = "/.fumarole/open"
 FRAME_PATH: Final = "/.fumarole/frame"
 _FRAMES: Final = frozenset({"iframe", "frame"})
+_LINK_AT_FAULT: Final = frozenset(
+    {"bad_credential", "token_spent", "token_unsure", "too_many_opens", "too_many_checks"}
+)
+"""Refusals that say nothing of the session, nor of what its users may do."""
 _OTHER_USER: Final = Refusal(
     409,
     "other_user",
@@ -103,6 +107,8 @@ class OpenPage:
             if place is not None:
                 self.responses.record(page_request, refusal, operation="open", who=attempt.claims)
                 return _redirect(place)
+            if refusal.code in _LINK_AT_FAULT and attempt.opening and page_request.holder:
+                refusal = refusal.with_way_in(attempt.opening.next)
             return self.responses.refuse(request, refusal, operation="open", who=attempt.claims)
 
     async def _open(

@@ -91,6 +91,8 @@ class Refusal:
     """``Set-Cookie`` values of the app's document that a notice replaces."""
     sent: Literal["", "form", "link"] = ""
     """What a page cannot send again by itself: a form, or the token of a link."""
+    way_in: str = ""
+    """The path of the session at which a user goes on who is signed in, whatever the link."""
 
     def with_subject(self, subject: Subject | None) -> Refusal:
         """Return the same refusal about *subject*."""
@@ -109,6 +111,10 @@ class Refusal:
         if method in ("GET", "HEAD"):
             return self
         return replace(self, sent="link" if opening else "form")
+
+    def with_way_in(self, path: str) -> Refusal:
+        """Return the same refusal of a link, to a user who is signed in without it."""
+        return replace(self, way_in=path)
 
     def with_retry_after(self, seconds: int) -> Refusal:
         """Return the same refusal with another ``Retry-After``."""

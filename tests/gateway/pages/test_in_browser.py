@@ -249,6 +249,27 @@ async def test_a_used_link_leads_on_where_its_user_is_signed_in(
         )
 
 
+async def test_an_expired_link_shows_the_way_into_an_open_session(
+    world: World, person: Person
+) -> None:
+    async with web_app() as app:
+        sid, old = await world.publish(port=app.port), int(time.time()) - 500
+        await person.follow_link(sid)
+        await person.page.wait_for_url(person.url(sid))
+        # A portal's page that was loaded some minutes ago.
+        await person.follow_link(sid, then="&next=/lab%3Fa=%22b", iat=old, exp=old + 60)
+        await expect(person.page.get_by_role("heading")).to_have_text("This link does not work")
+        told = person.page.get_by_role("status")
+        await expect(told).to_have_text("You are signed in to this session already.")
+        await person.page.get_by_role("link", name="Go to the session").click()
+        await person.page.wait_for_url(person.url(sid, "/lab?a=%22b"))
+        # Another browser gets no such link.
+        await person.context.clear_cookies()
+        await person.follow_link(sid, iat=old, exp=old + 60)
+        await expect(person.page.get_by_role("heading")).to_have_text("This link does not work")
+        await expect(person.page.get_by_role("link", name="Go to the session")).to_be_hidden()
+
+
 async def test_a_new_link_works_in_the_tab_in_which_another_one_was_refused(
     world: World, person: Person
 ) -> None:
