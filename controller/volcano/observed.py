@@ -447,12 +447,18 @@ def _reason_of_lost(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> s
     """
     if "deletionTimestamp" in metadata:
         return ""
-    containers = (*(status.get("initContainerStatuses") or ()), _container(status))
-    for one in containers:
-        terminated = (one.get("state") or {}).get("terminated") or {}
-        if terminated.get("reason") in _LOST_BY_RUNTIME:
-            return CONTAINER_LOST
-    return ""
+    own = _end_reason(_container(status))
+    if own is not None:
+        # An init container beside it is a sidecar (``restartPolicy: Always``).
+        return CONTAINER_LOST if own in _LOST_BY_RUNTIME else ""
+    before = map(_end_reason, status.get("initContainerStatuses") or ())
+    return CONTAINER_LOST if any(one in _LOST_BY_RUNTIME for one in before) else ""
+
+
+def _end_reason(container: Mapping[str, Any]) -> str | None:
+    """Return the runtime's reason for the end of a container; None if it has not ended."""
+    terminated = (container.get("state") or {}).get("terminated")
+    return None if terminated is None else str(terminated.get("reason") or "")
 
 
 def _container(status: Mapping[str, Any]) -> Mapping[str, Any]:

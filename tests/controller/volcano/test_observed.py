@@ -92,6 +92,19 @@ def test_injected_sidecars_are_distinguished() -> None:
     assert (seen.others_running, seen.other_failed) == (("other",), ("proxy", 5))
 
 
+@pytest.mark.parametrize(("phase", "code"), [("Succeeded", 0), ("Failed", 3)])
+def test_a_lost_sidecar_does_not_hide_how_the_program_ended(phase: str, code: int) -> None:
+    lost = {"terminated": {"exitCode": 137, "reason": "ContainerStatusUnknown"}}
+    sidecar = [{"name": "mesh", "state": lost}]
+    ended = container(terminated={"exitCode": code, "reason": "Completed"})
+    status = {"phase": phase, "initContainerStatuses": sidecar}
+    seen = read_pod(pod(**status, containerStatuses=ended))
+    assert (seen.reason, seen.was_evicted) == ("", False)
+    for state in (lost, {"waiting": {"reason": "PodInitializing"}}):
+        seen = read_pod(pod(**status, containerStatuses=[{"name": "job", "state": state}]))
+        assert (seen.reason, seen.was_evicted) == ("ContainerLost", True)
+
+
 @pytest.mark.parametrize(
     "state",
     [
