@@ -1,4 +1,4 @@
-"""The job's tasks: their pods, resources, placement, and failure policies.
+"""The job's tasks: their pods, resources, placement, and policies; what Volcano could not run.
 
 Volcano's ``svc`` gives the pods names, and ``env`` their index. No pod is restarted on its own:
 users must see that an image fails, or the job's policies restart it.
@@ -30,6 +30,7 @@ from controller.volcano.policies import (
 _LONGEST_HOST_NAME: Final = 63
 _WHOLE: Final = 1000
 _OF_A_PART: Final = RESTARTS - {"RestartJob"}
+_INSTEAD: Final = "RestartJob can"
 
 
 class TaskPlugin(JobPlugin):
@@ -278,9 +279,6 @@ def _port_problems(job: Job, framework: Framework) -> Iterator[Found]:
         for own, port in framework.ports.items():
             if port == endpoint.port and own != name:
                 yield f"interactive.{name}.port", f"{job.framework} calls this port {own}"
-
-
-_INSTEAD: Final = "RestartJob can"
 
 
 def _policy_problems(job: Job) -> Iterator[Found]:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Final
@@ -10,6 +13,8 @@ from typing import Final
 import pytest
 import sqlalchemy as sa
 
+from controller.store.database import Store
+from controller.store.instance import ensure_position, raise_term
 from controller.store.migrations import migrate
 from tests.controller.postgres import Postgres
 
@@ -57,3 +62,15 @@ def _migrated() -> bytes:
             migrate(connection)
         engine.dispose()
         return path.read_bytes()
+
+
+@asynccontextmanager
+async def leading_store(folder: Path, name: str = "store") -> AsyncIterator[tuple[Store, int]]:
+    """Yield a new SQLite store with an identity of its own, and the term of its leader."""
+    store = Store(f"sqlite:///{folder}/{name}.db")
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity=os.urandom(4).hex())
+        term = await raise_term(transaction)
+    yield store, term
+    await store.close()

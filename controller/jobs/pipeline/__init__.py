@@ -3,7 +3,7 @@
 - ``plugin``: the interface of plugins. ``builder``: the plan that plugins change, and its checks.
 - ``plugin_models``, ``plugin_metrics``: a plugin's own settings, job fields, kinds and metrics.
 - ``plugin_loading``: finds and orders the plugins; ``plugin_checks``: checks their classes.
-- ``pipeline``: runs the hooks in order and records which ran.
+- ``pipeline``: runs the hooks in order.
 - ``border``: deadlines for hooks, and checks of what they return.
 
 Plugins see a job at its acceptance (``on_create`` as a check), at each submission (``on_create``

@@ -68,6 +68,11 @@ class Tripwire:
 class TrippedKube:
     """A client that passes a tripwire around each call, and records in *made* what it creates."""
 
+    # These are made of several calls, each of which passes the tripwire.
+    ensure_deleted = Kube.ensure_deleted
+    unless_gone = Kube.unless_gone
+    unless_going = Kube.unless_going
+
     def __init__(self, kube: Kube, wire: Tripwire, made: Mapping[str, set[str]]) -> None:
         self._kube = kube
         self._wire = wire
@@ -259,3 +264,14 @@ def make_parts(
     )
     commands = JobCommands(store, clock=time.time, random=os.urandom, enqueue=lambda _job: None)
     return Parts(store, reconciler, actions, adoption, submissions, commands, term, calls)
+
+
+@asynccontextmanager
+async def running_informer(kube: Kube, instance: str) -> AsyncIterator[InformerCache]:
+    """Yield an informer's cache that has read the cluster, and follows it."""
+    informer = InformerCache(kube, instance=instance, changed=lambda _job: None)
+    watching = asyncio.create_task(informer.run())
+    await informer.complete()
+    yield informer
+    watching.cancel()
+    await asyncio.gather(watching, return_exceptions=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,11 +20,11 @@ from controller.kube.client import Kube
 from controller.kube.errors import NotFound
 from controller.kube.kinds import CONFIG_MAPS, NAMESPACES, ROLE_BINDINGS, SERVICES, VCJOBS, Kind
 from controller.store.database import Store
-from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import insert_job
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
 from deploy.local.cluster import EmbeddedCluster
 from tests.clock import Clock
+from tests.controller.new_stores import leading_store
 from tests.controller.running import eventually
 from tests.controller.samples import make_record
 from tests.deploy.kubernetes.manifests import PLURALS, apply_rights, read
@@ -89,13 +88,8 @@ async def world() -> AsyncIterator[World]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def store(tmp_path: Path) -> AsyncIterator[Store]:
-    one = Store(f"sqlite:///{tmp_path}/store.db")
-    await one.open()
-    async with one.write() as transaction:
-        await ensure_position(transaction, new_identity=os.urandom(4).hex())
-        await raise_term(transaction)
-    yield one
-    await one.close()
+    async with leading_store(tmp_path) as (one, _):
+        yield one
 
 
 @pytest.fixture

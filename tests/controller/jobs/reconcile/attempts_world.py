@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 import sqlite3
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, closing
@@ -15,11 +13,11 @@ from controller.jobs.cluster.informer import InformerCache
 from controller.kube.client import Kube, Objects
 from controller.kube.kinds import COMMANDS, CONFIG_MAPS, NETWORK_POLICIES, PODS, SERVICES, VCJOBS
 from controller.store.database import Store
-from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import Attempt, PodRecord, attempts_of, pod_records_of
 from deploy.local.cluster import EmbeddedCluster
-from tests.controller.jobs.parts import Parts, make_parts
+from tests.controller.jobs.parts import Parts, make_parts, running_informer
+from tests.controller.new_stores import leading_store
 from tests.controller.samples import make_context, make_defaults, make_job, make_pipeline
 
 SLEEPS = {"command": ["sh", "-c", "trap 'exit 0' TERM; sleep 60 & wait"]}
@@ -96,19 +94,13 @@ async def open_world(
     lags: Mapping[str, float] | None = None,
 ) -> AsyncIterator[World]:
     """Yield a store, a cluster delayed as *lags* say, and a controller over both."""
-    store = Store(f"sqlite:///{folder}/store.db")
-    await store.open()
-    async with store.write() as transaction:
-        await ensure_position(transaction, new_identity=os.urandom(4).hex())
-        term = await raise_term(transaction)
     async with (
+        leading_store(folder) as (store, term),
         EmbeddedCluster(seed=seed, lags=lags) as cluster,
         Kube.connect(cluster.kubeconfig("controller")) as kube,
         Kube.connect(cluster.kubeconfig("admin")) as admin,
+        running_informer(kube, instance) as informer,
     ):
-        informer = InformerCache(kube, instance=instance, changed=lambda _job: None)
-        watching = asyncio.create_task(informer.run())
-        await informer.complete()
         defaults = make_defaults(FUMAROLE_CONTROLLER_RETENTION_SECONDS="3")
         pipeline = make_pipeline(make_context(defaults=defaults), instance=instance)
 
@@ -120,6 +112,3 @@ async def open_world(
 
         parts = assemble(store, term)
         yield World(parts, admin, folder, assemble, cluster, kube, informer)
-        watching.cancel()
-        await asyncio.wait([watching])
-    await store.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,13 +9,12 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.cluster.informer import InformerCache
-from controller.store.database import Store
-from controller.store.instance import ensure_position, raise_term
 from deploy.local.cluster.lags import chosen_lags
-from tests.controller.jobs.parts import Parts, make_parts
+from tests.controller.jobs.parts import Parts, make_parts, running_informer
 from tests.controller.jobs.reconcile.attempts_world import World, open_world
 from tests.controller.jobs.two_accounts import TwoAccounts
 from tests.controller.lag_seeds import LAG_SEEDS
+from tests.controller.new_stores import leading_store
 from tests.controller.samples import make_pipeline
 
 
@@ -37,18 +34,11 @@ async def settled(
     both: TwoAccounts, instance: str, tmp_path: Path
 ) -> AsyncIterator[tuple[Parts, InformerCache]]:
     """Provide a controller with an empty store on a cluster that has VolcanoJobs."""
-    store = Store(f"sqlite:///{tmp_path}/store.db")
-    await store.open()
-    async with store.write() as transaction:
-        await ensure_position(transaction, new_identity=os.urandom(4).hex())
-        term = await raise_term(transaction)
-    informer = InformerCache(both.kube, instance=instance, changed=lambda _job: None)
-    watching = asyncio.create_task(informer.run())
-    await informer.complete()
-    yield make_parts(
-        kube=both.kube, store=store, informer=informer, pipeline=make_pipeline(), term=term,
-        instance=instance,
-    ), informer  # fmt: skip
-    watching.cancel()
-    await asyncio.wait([watching])
-    await store.close()
+    async with (
+        leading_store(tmp_path) as (store, term),
+        running_informer(both.kube, instance) as informer,
+    ):
+        yield make_parts(
+            kube=both.kube, store=store, informer=informer, pipeline=make_pipeline(), term=term,
+            instance=instance,
+        ), informer  # fmt: skip

@@ -18,14 +18,11 @@ import pytest
 import pytest_asyncio
 import sqlalchemy as sa
 
-from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.prerequisites import ensure_namespace
 from controller.jobs.reconcile import actions
 from controller.jobs.spec.model import Job
 from controller.kube.client import Kube
 from controller.store import tables
-from controller.store.database import Store
-from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.progress import pod_records_of
 from controller.store.jobs.tombstones import delete_job_records
 from deploy.local.cluster import EmbeddedCluster
@@ -34,6 +31,7 @@ from tests.controller.jobs.parts import (
     Parts,
     Tripwire,
     patiently,
+    running_informer,
 )
 from tests.controller.jobs.reconcile.crash_checks import check, check_all, nothing_is_left
 from tests.controller.jobs.reconcile.crash_world import (
@@ -47,6 +45,7 @@ from tests.controller.jobs.reconcile.crash_world import (
     make_home,
     make_one,
 )
+from tests.controller.new_stores import leading_store
 from tests.controller.running import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(480)]
@@ -68,19 +67,13 @@ LONG = (pytest.mark.long, pytest.mark.timeout(3600))
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
     folder: Path = tmp_path_factory.mktemp("crashes")
-    store = Store(f"sqlite:///{folder}/store.db")
-    await store.open()
-    async with store.write() as transaction:
-        await ensure_position(transaction, new_identity="test")
-        term = await raise_term(transaction)
     async with (
+        leading_store(folder) as (_, term),
         EmbeddedCluster() as cluster,
         Kube.connect(cluster.kubeconfig("controller")) as kube,
         Kube.connect(cluster.kubeconfig("admin")) as admin,
+        running_informer(kube, INSTANCE) as informer,
     ):
-        informer = InformerCache(kube, instance=INSTANCE, changed=lambda _job: None)
-        watching = asyncio.create_task(informer.run())
-        await informer.complete()
         tools = folder / "tools.json"
         tools.write_text(json.dumps({"tools": {"side": SIDE}}))
         await ensure_namespace(kube, "jobs", instance=INSTANCE)
@@ -89,9 +82,6 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         made = World(kube, informer, url, tools=tools, home=home)
         made.term = term
         yield made
-        watching.cancel()
-        await asyncio.wait([watching])
-    await store.close()
 
 
 """How jobs live of which each follows the one before; the record of the first does not last."""

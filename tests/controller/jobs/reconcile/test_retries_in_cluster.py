@@ -12,13 +12,12 @@ from controller.jobs.history.job_record import recovery_name
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.workqueue import Requeue
 from controller.kube.kinds import VCJOBS
-from controller.store.database import Store
-from controller.store.instance import ensure_position, raise_term
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import companions_of, record_companions
 from controller.volcano.names import FIRST_START_ANNOTATION, RETRIES_USED_ANNOTATION
 from deploy.local.cluster.lags import chosen_lags
 from tests.controller.jobs.reconcile.attempts_world import World
+from tests.controller.new_stores import leading_store
 from tests.controller.running import eventually
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -126,17 +125,11 @@ async def test_retries_known_only_to_a_lost_store_are_read_from_the_cluster(worl
 
 async def adopted(world: World, job_id: str) -> JobRecord:
     """Return the record that an empty store adopts of the job."""
-    store = Store(f"sqlite:///{world.folder}/{job_id}.db")
-    await store.open()
-    async with store.write() as transaction:
-        await ensure_position(transaction, new_identity="another")
-        term = await raise_term(transaction)
-    parts = world.assemble(store, term)
-    adoption: Adoption = parts.adoption
-    await adoption._adopt_all()
-    record = await parts.record(job_id)
-    await store.close()
-    return record
+    async with leading_store(world.folder, job_id) as (store, term):
+        parts = world.assemble(store, term)
+        adoption: Adoption = parts.adoption
+        await adoption._adopt_all()
+        return await parts.record(job_id)
 
 
 async def test_a_created_volcano_job_is_never_written_to(world: World) -> None:

@@ -2,42 +2,33 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
 
-from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.mount_points import MountPointCleaner
 from controller.kube.client import Kube
-from controller.store.database import Store
-from controller.store.instance import ensure_position, raise_term
 from deploy.local.cluster import EmbeddedCluster
 from tests.clock import Clock
-from tests.controller.jobs.parts import make_parts
+from tests.controller.jobs.parts import make_parts, running_informer
 from tests.controller.jobs.reconcile.pods.world import FAILED, NODES, VOLUMES, World, make_claim
+from tests.controller.new_stores import leading_store
 from tests.controller.samples import make_context, make_defaults, make_job, make_pipeline
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World]:
-    store = Store(f"sqlite:///{tmp_path_factory.mktemp('shapes')}/store.db")
-    await store.open()
-    async with store.write() as transaction:
-        await ensure_position(transaction, new_identity="test")
-        term = await raise_term(transaction)
     async with (
+        leading_store(tmp_path_factory.mktemp("shapes")) as (store, term),
         EmbeddedCluster() as cluster,
         Kube.connect(cluster.kubeconfig("controller")) as kube,
         Kube.connect(cluster.kubeconfig("admin")) as admin,
+        running_informer(kube, "test") as informer,
     ):
         settings = {"FUMAROLE_CONTROLLER_VOLUMES": VOLUMES}
         pipeline = make_pipeline(make_context(defaults=make_defaults(**settings)))
-        informer = InformerCache(kube, instance="test", changed=lambda _job: None)
-        watching = asyncio.create_task(informer.run())
-        await informer.complete()
         parts = make_parts(
             kube=kube, store=store, informer=informer, pipeline=pipeline, term=term, instance="test"
         )
@@ -58,6 +49,3 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
             )
 
         yield World(parts, pipeline, make_cleaner, kube, home, sets)
-        watching.cancel()
-        await asyncio.gather(watching, return_exceptions=True)
-    await store.close()
