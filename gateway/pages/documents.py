@@ -135,7 +135,8 @@ class Screen:
     """The parameters of a desktop or terminal page.
 
     ``mode`` is the grant's and ``clipboard`` the route's. ``end`` is None if the page shows no end
-    notice. The session can be extended at ``job_url``, the access to it at ``home``.
+    notice. The session can be extended at ``job_url``, the access to it at ``home``. A new tab has
+    no cookie if the session was ``framed`` by another site.
     """
 
     title: str
@@ -144,6 +145,7 @@ class Screen:
     end: EndNotice | None = None
     job_url: str | None = None
     home: str | None = None
+    framed: bool = False
 
 
 class Documents:
@@ -173,7 +175,8 @@ class Documents:
         """Return the page of a terminal."""
         controls = about.mode == "control"
         new_shell = escape(texts("terminal.new_shell"))
-        where = f'data-live href="/?new" target="_blank" rel="noopener">{new_shell}</a>'
+        tab = "" if about.framed else ' target="_blank" rel="noopener"'
+        where = f'data-live href="/?new"{tab}>{new_shell}</a>'
         keys = {f"key_{key.lower()}": texts("terminal.combination", key=key) for key in "CVF"}
         tools = self._fill(
             "terminal_tools",
@@ -291,7 +294,7 @@ def _if(condition: object, markup: str) -> Markup:
 
 def _sign_out(texts: Texts) -> Markup:
     text = escape(texts("page.sign_out"))
-    return Markup(f'<a class="button" href="/.fumarole/sign-out" target="_top">{text}</a>')
+    return Markup(f'<a class="button" href="/.fumarole/sign-out">{text}</a>')
 
 
 def _ways_out(about: Screen, texts: Texts) -> Markup:

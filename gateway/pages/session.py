@@ -55,6 +55,7 @@ class SessionPages:
             end=end_notice_of(page_request, self.end_notice_seconds, self.wall()),
             job_url=job_url(self.orchestrator, subject_of(route)),
             home=self.home,
+            framed=page_request.grant.framed,
         )
         match route.kind:
             case "terminal":

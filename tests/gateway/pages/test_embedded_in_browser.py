@@ -15,6 +15,7 @@ from tests.gateway.conftest import World, running_gateway
 from tests.gateway.pages.conftest import launched
 from tests.gateway.pages.users import Person
 from tests.gateway.process import GatewayProcess
+from tests.gateway.relay.bridge.test_terminal import hub_of, publish
 from tests.gateway.upstreams import listening_on
 
 pytestmark = pytest.mark.needs("chromium")
@@ -75,9 +76,9 @@ async def browser(shared_gateway: GatewayProcess) -> AsyncIterator[Browser]:
             yield browser
 
 
-async def embed(person: Person, sid: str, site: str) -> FrameLocator:
+async def embed(person: Person, sid: str, site: str, **claims: str) -> FrameLocator:
     """Open *sid* in a frame of the portal at *site*."""
-    token = person.world.gateway.signer.token(sid)
+    token = person.world.gateway.signer.token(sid, **claims)
     link = person.url(sid, f"/.fumarole/open#token={token}")
     await person.page.goto(f"{site}/?{quote(link)}")
     return person.page.frame_locator("iframe")
@@ -101,3 +102,33 @@ async def test_a_session_is_used_in_a_frame_and_in_a_tab(
         await expect(person.page.get_by_text("cookie")).to_be_visible()
         await person.page.reload()
         await expect(person.page.get_by_text("_xsrf=kept")).to_be_visible()
+
+
+async def test_a_new_shell_opens_in_the_frame_whose_cookie_it_needs(
+    world: World, person: Person
+) -> None:
+    async with hub_of(world) as hub:
+        sid = await publish(world, hub)
+        inside = await embed(person, sid, OTHER_SITE, kind="terminal")
+        await expect(inside.get_by_role("status").first).to_have_text("Connected")
+        await inside.get_by_role("link", name="New shell").click()
+        async with asyncio.timeout(20):
+            while not any("new" in query for query in hub.queries):
+                await asyncio.sleep(0.05)
+        assert len(person.context.pages) == 1
+
+
+@pytest.mark.parametrize("site", [OTHER_SITE, SAME_SITE])
+async def test_a_user_signs_out_of_a_terminal_in_a_frame(
+    world: World, person: Person, site: str
+) -> None:
+    async with hub_of(world) as hub:
+        inside = await embed(person, await publish(world, hub), site, kind="terminal")
+        await expect(inside.get_by_role("status").first).to_have_text("Connected")
+        await inside.get_by_role("link", name="Sign out").click()
+        # The portal stays, and the page in its frame has the cookie.
+        await expect(inside.get_by_text("You are signed in as ada.")).to_be_visible()
+        await inside.get_by_role("button", name="Sign out").click()
+        await expect(inside.get_by_role("heading")).to_have_text("You are signed out")
+        assert person.page.url.startswith(site)
+        assert "fumarole" not in {one["name"] for one in await person.context.cookies()}
