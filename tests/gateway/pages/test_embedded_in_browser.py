@@ -113,7 +113,7 @@ async def test_a_new_shell_opens_in_the_frame_whose_cookie_it_needs(
         await expect(inside.get_by_role("status").first).to_have_text("Connected")
         await inside.get_by_role("link", name="New shell").click()
         async with asyncio.timeout(20):
-            while not any("new" in query for query in hub.queries):
+            while not any("shell=" in query for query in hub.queries):
                 await asyncio.sleep(0.05)
         assert len(person.context.pages) == 1
 
