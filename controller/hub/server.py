@@ -20,7 +20,7 @@ from controller.hub.held import HeldShells, NoSuchShell, NotHeld
 from controller.hub.protocol import SUBPROTOCOL, Resume, read_name, read_resume
 from controller.hub.scrollback import Scrollbacks
 from controller.hub.shell import Shell
-from controller.hub.turns import InTurns
+from controller.hub.turns import SlicingProtocol
 from controller.kube.exec import ExecFailed, Executor
 from controller.sessions.terminals import TerminalSessions
 from controller.store.database import Store
@@ -39,7 +39,7 @@ STOP_SECONDS: Final = 5.0
 log = logging.getLogger(__name__)
 
 
-class Door:
+class AttachHandler:
     """Attaches gateways that present a token for a terminal of this hub."""
 
     def __init__(self, claims: Claims, shells: HeldShells, registry: CollectorRegistry) -> None:
@@ -65,7 +65,7 @@ class Door:
             return await self._attach(request)
         except _Refused as refused:
             self._attaches.labels(str(refused.status)).inc()
-            return _answer(refused)
+            return _error_response(refused)
 
     async def _attach(self, request: web.Request) -> web.StreamResponse:
         attach = self._verify(request)
@@ -81,7 +81,7 @@ class Door:
         found = await self._open(attach, name, resume)
         self._attaches.labels("101").inc()
         await socket.prepare(request)
-        _share_turns(request)
+        _slice_input(request)
         if isinstance(found, NoSuchShell):
             # On the WebSocket, since scripts cannot read the response to a refused upgrade.
             await refuse(socket, str(found))
@@ -146,7 +146,7 @@ class _Refused(Exception):
         self.code = code
 
 
-def _answer(refused: _Refused) -> web.Response:
+def _error_response(refused: _Refused) -> web.Response:
     headers = {"Cache-Control": "no-store"}
     if refused.status == 401:
         headers["WWW-Authenticate"] = "Bearer"
@@ -161,11 +161,11 @@ def _offered(request: web.Request) -> list[str]:
     return [name.strip() for name in fields.split(",")]
 
 
-def _share_turns(request: web.Request) -> None:
+def _slice_input(request: web.Request) -> None:
     """Process this client's frames in slices."""
     if request.transport is not None:
         loop = asyncio.get_running_loop()
-        request.transport.set_protocol(InTurns(request.protocol, loop))
+        request.transport.set_protocol(SlicingProtocol(request.protocol, loop))
 
 
 def _aborting(request: web.Request) -> Callable[[], None]:
@@ -218,12 +218,12 @@ async def serving_hub(
         ValueError: If it listens on all addresses and *advertise* is not set.
         OSError: If the address cannot be bound.
     """
-    door: Door | None = None
+    handler: AttachHandler | None = None
 
     async def attach(request: web.Request) -> web.StreamResponse:
-        if door is None:
+        if handler is None:
             raise web.HTTPServiceUnavailable(headers={"Retry-After": str(RETRY_SECONDS)})
-        return await door.attach(request)
+        return await handler.attach(request)
 
     app = web.Application()
     app.add_routes([web.get("/terminals/{sid}", attach)])
@@ -237,7 +237,7 @@ async def serving_hub(
             wall=clock,
             scrollbacks=scrollbacks,
         )
-        door = Door(Claims(link_keys, clock=clock), shells, registry)
+        handler = AttachHandler(Claims(link_keys, clock=clock), shells, registry)
         log.info("hub listening", extra={"hub": hub.id, "address": f"{host}:{port}"})
         async with asyncio.TaskGroup() as tasks:
             running = tasks.create_task(shells.run())

@@ -26,7 +26,7 @@ class _Handler(Protocol):
     def resume_writing(self) -> None: ...
 
 
-class InTurns(asyncio.Protocol):
+class SlicingProtocol(asyncio.Protocol):
     """Stands between a transport and its *handler*.
 
     While bytes wait here, the transport is paused. The handler also pauses and resumes it for its

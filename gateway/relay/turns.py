@@ -120,6 +120,18 @@ class Turns:
         self._serves = False
         """Whether the queue is processed in the next turn."""
 
+    def read(self, reader: Reader, data: bytes) -> None:
+        """Let *reader* process *data*, one read.
+
+        The protocols of requests and tunnels do the same without this call.
+        """
+        if self.crowded:
+            self.count_read(reader)
+        if len(data) < SMALL_READ:
+            reader.receive(data)
+        else:
+            self.run(reader, data)
+
     def run(self, reader: Reader, data: bytes) -> None:
         """Let *reader* process *data*, one read, and let others go first after its share.
 

@@ -35,7 +35,6 @@ from gateway.relay.context import UpgradeRequest
 from gateway.relay.dial import DialFailed
 from gateway.relay.ending.closer import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
-from gateway.relay.turns import SMALL_READ
 
 ANSWER_SECONDS: Final = 1.0
 """The time for the upstream to connect or refuse; a later refusal is sent as a Close."""
@@ -149,13 +148,7 @@ class WebSocketBridge(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Process received bytes."""
-        turns = self.context.turns
-        if turns.crowded:
-            turns.count_read(self)
-        if len(data) < SMALL_READ:
-            self.receive(data)
-        else:
-            turns.run(self, data)
+        self.context.turns.read(self, data)
 
     def receive(self, data: bytes) -> None:
         """Process received bytes in this connection's turn."""

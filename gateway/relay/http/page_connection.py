@@ -19,7 +19,6 @@ from gateway.core.limits.connection_quota import ARRIVAL_SECONDS
 from gateway.relay.context import Context
 from gateway.relay.ending.closer import Lingering
 from gateway.relay.transports import pause_reading, reset, resume_reading
-from gateway.relay.turns import SMALL_READ
 
 EXTRA_INFO: Final = "fumarole"
 """``request.transport.get_extra_info(EXTRA_INFO)`` returns the decision on a request: a
@@ -114,13 +113,7 @@ class PageConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Pass on the bytes of the request body; discard the rest."""
-        turns = self.context.turns
-        if turns.crowded:
-            turns.count_read(self)
-        if len(data) < SMALL_READ:
-            self.receive(data)
-        else:
-            turns.run(self, data)
+        self.context.turns.read(self, data)
 
     def receive(self, data: bytes) -> None:
         """Pass on the bytes of the request body; discard the rest."""
