@@ -41,13 +41,8 @@ from controller.jobs.reconcile.lifecycle.failure import (
     refused_until,
 )
 from controller.jobs.reconcile.lifecycle.missed_policies import missed_first
-from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.jobs.reconcile.lifecycle.removal import (
-    late_pods,
-    must_be_removed,
-    only_sidecars_ran,
-    removal,
-)
+from controller.jobs.reconcile.lifecycle.observed_state import ObservedState, must_be_removed
+from controller.jobs.reconcile.lifecycle.removal import removal
 from controller.jobs.reconcile.lifecycle.steps import (
     LOST,
     SUSPENDED,
@@ -91,7 +86,7 @@ def with_outcome(seen: ObservedState) -> Step:
     # Hooks begin before the removal, but the removal waits neither for slow nor for failing hooks.
     if not seen.completed and "complete" not in seen.paused_hooks:
         return RunHooks("complete")
-    if (must_be_removed(seen.record) or only_sidecars_ran(seen)) and (step := removal(seen)):
+    if (must_be_removed(seen.record) or seen.only_sidecars_ran()) and (step := removal(seen)):
         return step
     if not seen.completed or seen.still_runs():
         return Wait()  # usage counts until the last pod has ended
@@ -132,7 +127,7 @@ def decide(seen: ObservedState) -> Step:
     record = seen.record
     if not own_are_recorded(seen.runs, seen.pods, seen.departed, record.uid):
         return RecordPods()
-    if late := late_pods(seen):
+    if late := seen.late_pods():
         return DeletePods(late)
     if record.is_final:
         return in_final_state(seen)

@@ -9,7 +9,7 @@ from controller.jobs.history.job_record import State, next_state
 from controller.jobs.history.pod_records import own_pods
 from controller.jobs.reconcile.lifecycle.steps import RunHooks, UpdateStatus, Wait
 from controller.jobs.tools.runs import DueRun
-from controller.store.jobs.job_rows import JobRecord, RequestedEnd
+from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord, RequestedEnd
 from controller.store.jobs.progress import Hook, HookState, PodRecord, Timer
 from controller.store.jobs.relations import Predecessor
 from controller.volcano.observed import ObservedJob, ObservedPod
@@ -123,6 +123,26 @@ class ObservedState:
             if pod.ended is not None and pod.phase == "Running" and pod.others_running
         ]
 
+    def only_sidecars_ran(self) -> bool:
+        """Return whether only sidecars run, or only sidecars ran until the VolcanoJob was deleted.
+
+        Volcano never ends a VolcanoJob while a container of its pods runs.
+        """
+        record, job = self.record, self.job
+        if record.removed_uid is not None and record.removed_uid == record.uid:
+            return True
+        return job is not None and job.uid == record.uid and bool(self.left_running())
+
+    def late_pods(self) -> tuple[ObservedPod, ...]:
+        """Return the pods that Volcano created late, for a VolcanoJob that was deleted already.
+
+        Pods of the job's current VolcanoJob are deleted together with that (see ``removal``).
+        """
+        if not self.deleted_uids:
+            return ()
+        gone = self.deleted_uids if self.record.is_final else self.deleted_uids - {self.record.uid}
+        return tuple(pod for pod in self.pods if pod.owner_uid in gone and not pod.deleting)
+
     def update_if_new(self, update: UpdateStatus) -> UpdateStatus | Wait:
         """Return *update*, or Wait if the record says the same already."""
         record = self.record
@@ -138,3 +158,12 @@ class ObservedState:
 def hooks_matter(record: JobRecord) -> bool:
     """Return whether the next step may be to run a hook."""
     return record.state == State.RUNNING or record.outcome is not None
+
+
+def must_be_removed(record: JobRecord) -> bool:
+    """Return whether the VolcanoJob is deleted at once, and not by Volcano some time after its end.
+
+    Volcano never deletes an aborted VolcanoJob.
+    """
+    why = record.reason if record.is_final else record.end_reason
+    return record.desired == "ended" or record.stopping or why in REMOVED_REASONS

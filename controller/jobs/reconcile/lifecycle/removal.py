@@ -1,34 +1,10 @@
-"""Decides how a job is removed from the cluster: what is deleted in which order, and may stay.
-
-Objects that appear late, after the end of the job or of an attempt, are deleted as well.
-"""
+"""Decides how a job is removed from the cluster: what is deleted in which order, and may stay."""
 
 from __future__ import annotations
 
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import DeletePods, DeleteVolcanoJob, Step, Wait
-from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord
 from controller.volcano.observed import ObservedPod
-
-
-def must_be_removed(record: JobRecord) -> bool:
-    """Return whether the VolcanoJob is deleted at once, and not by Volcano some time after its end.
-
-    Volcano never deletes an aborted VolcanoJob.
-    """
-    why = record.reason if record.is_final else record.end_reason
-    return record.desired == "ended" or record.stopping or why in REMOVED_REASONS
-
-
-def only_sidecars_ran(seen: ObservedState) -> bool:
-    """Return whether only sidecars run, or only sidecars ran until the VolcanoJob was deleted.
-
-    Volcano never ends a VolcanoJob while a container of its pods runs.
-    """
-    record, job = seen.record, seen.job
-    if record.removed_uid is not None and record.removed_uid == record.uid:
-        return True
-    return job is not None and job.uid == record.uid and bool(seen.left_running())
 
 
 def removal(seen: ObservedState) -> Step | None:
@@ -72,14 +48,3 @@ def _may_be_deleted(seen: ObservedState, pod: ObservedPod) -> bool:
     end of the job is requested.
     """
     return bool(pod.owner_uid) or seen.record.desired == "ended"
-
-
-def late_pods(seen: ObservedState) -> tuple[ObservedPod, ...]:
-    """Return the pods that Volcano created late, for a VolcanoJob that was deleted already.
-
-    Pods of the job's current VolcanoJob are deleted together with that (see :func:`removal`).
-    """
-    if not seen.deleted_uids:
-        return ()
-    gone = seen.deleted_uids if seen.record.is_final else seen.deleted_uids - {seen.record.uid}
-    return tuple(pod for pod in seen.pods if pod.owner_uid in gone and not pod.deleting)
