@@ -39,6 +39,7 @@ _MARK: Final = b"\x1b]5522;"
 _PROCESS = re.compile(rb"\x1b\]5522;([1-9][0-9]{0,9})(?:;([0-9]{0,20}))?\x07")
 _HANG_UP: Final = 'kill -HUP "$1"'
 _IS_THE_SAME: Final = f'was=$1\n{_FIRST_PROCESS}[ "${{20}}" = "$was" ]'
+_RUNS_THERE: Final = f'shell=$2\n{_IS_THE_SAME} && kill -0 "$shell"'
 
 # One exec of a fixed script is fastest, and contains no external input. The other commands are for
 # containers without /bin/sh and are tried in turn.
@@ -95,6 +96,8 @@ class ShellStream:
         """Return the shell's next output, or how it ended.
 
         A shell that was killed because its container ended is lost; it did not exit by itself.
+        Neither did a shell that still runs: an API server that loses its connection to the kubelet
+        reports success (client-go's ``watchErrorStream``, which it uses for v5).
         """
         if self._exited is not None:
             return self._exited
@@ -104,6 +107,8 @@ class ShellStream:
             self._ended = True
             if received.code == _KILLED and not await self._container_runs():
                 received = Exited(None, "the container has ended", lost=True)
+            elif received.code == 0 and await self._may_run():
+                received = Exited(None, "the connection to the container was lost", lost=True)
             self._exited = received
         return received
 
@@ -143,6 +148,16 @@ class ShellStream:
                 return (await self._run(command)).code == 0
         except (ExecFailed, TimeoutError):
             return False
+
+    async def _may_run(self) -> bool:
+        """Return whether the shell still runs, or cannot be looked for."""
+        command = ["/bin/sh", "-c", _RUNS_THERE, "sh", self._began, self._process]
+        try:
+            async with asyncio.timeout(_CONTAINER_SECONDS):
+                found = await self._run(command)
+        except (ExecFailed, TimeoutError):
+            return True
+        return found.code == 0 or found.lost
 
     async def _run(self, command: list[str]) -> Exited:
         """Run *command* in the container, and return how it ended.

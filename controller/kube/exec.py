@@ -10,6 +10,7 @@ both versions are treated alike.
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -43,6 +44,25 @@ RECEIVE_BUFFER_BYTES: Final = 128 * 1024
 
 Socket: TypeAlias = aiohttp.ClientWebSocketResponse[bool]
 Renew: TypeAlias = Callable[[], Awaitable[None]]
+
+_UNREACHABLE: Final = re.compile(
+    # The API server, about its connection to the kubelet.
+    r"error (?:sending request|dialing backend|reading from error stream)"
+    r"|unable to upgrade connection|container not found"
+    # Go's errors of networks.
+    r"|connection (?:refused|reset by peer|timed out)|no route to host|network is unreachable"
+    r"|i/o timeout|TLS handshake timeout|broken pipe|unexpected EOF"
+    r"|use of closed network connection"
+    # Runtimes, about a container without processes (CRI-O, containerd, Docker).
+    r"|cannot exec in a stopped|container is not created or running|no running task found"
+    r"|CONTAINER_EXITED|ontainer \S+ is not running"
+)
+"""A Status about the way to the container, and not about the command.
+
+With ``v5.channel.k8s.io``, an API server (1.30 and later) accepts the WebSocket before it connects
+to the kubelet (``StreamTranslatorHandler``). So it reports refusals and lost connections in the
+Status.
+"""
 
 _INPUT: Final = b"\x00"
 _OUTPUT: Final = frozenset((1, 2))
@@ -306,4 +326,5 @@ def read_status(data: bytes) -> Exited | None:
         code = whole_number(cause.message) if cause.reason == "ExitCode" else None
         if code is not None:
             return Exited(code, status.message)
-    return Exited(None, status.message or status.reason or "the command failed")
+    message = status.message or status.reason or "the command failed"
+    return Exited(None, message, lost=_UNREACHABLE.search(message) is not None)

@@ -118,10 +118,10 @@ async def test_the_shells_process_id_is_read_and_hidden_from_clients() -> None:
 
 
 async def test_no_hangup_is_sent_to_an_ended_process() -> None:
-    executor = Scripted([b"\x1b]5522;123\x07", Exited(0)])
+    executor = Scripted([b"\x1b]5522;123\x07", Exited(5)])
     stream, first = await open_shell(executor, WHERE)
     assert first == b""
-    assert await stream.receive() == Exited(0)
+    assert await stream.receive() == Exited(5)
     await stream.close()
     assert len(executor.commands) == 1, "the number may be another process' by now"
 
@@ -172,6 +172,29 @@ async def test_an_unresponsive_container_has_ended(monkeypatch: pytest.MonkeyPat
     executor = Scripted([STARTED, KILLED], [])
     stream, _ = await open_shell(executor, WHERE)
     assert await stream.receive() == Exited(None, "the container has ended", lost=True)
+    assert executor.streams[1].closed
+
+
+@pytest.mark.parametrize(
+    "response", [Exited(0), Exited(None, "error sending request", lost=True), None]
+)
+async def test_a_shell_whose_end_is_only_a_lost_connection_is_reported_lost(
+    response: Exited | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # With v5, an API server reports success when the kubelet is gone.
+    monkeypatch.setattr(opening, "_CONTAINER_SECONDS", 0.01)
+    executor = Scripted([STARTED, Exited(0)], [] if response is None else [response])
+    stream, _ = await open_shell(executor, WHERE)
+    lost = Exited(None, "the connection to the container was lost", lost=True)
+    assert await stream.receive() == lost
+    assert await stream.receive() == lost
+    assert executor.commands[1][-2:] == ["777", "123"]
+
+
+async def test_a_shell_that_is_gone_has_exited() -> None:
+    executor = Scripted([STARTED, Exited(0)], [Exited(1)])
+    stream, _ = await open_shell(executor, WHERE)
+    assert await stream.receive() == Exited(0)
     assert executor.streams[1].closed
 
 

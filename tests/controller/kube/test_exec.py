@@ -245,6 +245,14 @@ async def test_more_execs_than_a_pool_has_connections(executor: PodExec) -> None
         await stream.close()
 
 
+NOT_FOUND = (
+    "Internal error occurred: error executing command in container: failed to exec in container:"
+    ' failed to start exec "0af1": OCI runtime exec failed: exec failed: unable to start container'
+    ' process: exec: "bash": executable file not found in $PATH: unknown'
+)
+"""The message of containerd for a program that the container does not have."""
+
+
 @pytest.mark.parametrize(
     ("status", "exited"),
     [
@@ -258,10 +266,33 @@ async def test_more_execs_than_a_pool_has_connections(executor: PodExec) -> None
         ({"status": "Failure", "details": {"causes": [{"reason": "ExitCode", "message": "²"}]}},
          Exited(None, "the command failed")),
         ({}, Exited(None, "the command failed")),
+        ({"status": "Failure", "reason": "InternalError", "message": NOT_FOUND},
+         Exited(None, NOT_FOUND)),
     ],
 )  # fmt: skip
 def test_the_exit_status_is_parsed(status: object, exited: Exited) -> None:
     assert read_status(json.dumps(status).encode()) == exited
+
+
+@pytest.mark.parametrize(
+    "message",
+    [
+        'unable to upgrade connection: container not found ("job")',
+        'error sending request: Post "https://10.0.0.1:10250/exec/jobs/j-a-job-0/job": dial tcp '
+        "10.0.0.1:10250: connect: connection refused",
+        "error dialing backend: dial tcp 10.0.0.1:10250: i/o timeout",
+        "error reading from error stream: read tcp 10.0.0.9:4711->10.0.0.1:10250: connection"
+        " reset by peer",
+        "error executing command in container: failed to exec in container: failed to load task:"
+        " no running task found: task 0af1 not found",
+        "container is not created or running",
+    ],
+)
+def test_a_status_about_the_way_to_the_container_is_a_lost_connection(message: str) -> None:
+    # As API servers from 1.30 on report it with v5, after the upgrade.
+    said = f"Internal error occurred: {message}"
+    status = {"status": "Failure", "reason": "InternalError", "code": 500, "message": said}
+    assert read_status(json.dumps(status).encode()) == Exited(None, said, lost=True)
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b'{"status": 1}'])

@@ -24,11 +24,14 @@ def make_pod(name: str, **spec: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-async def kube() -> AsyncIterator[Kube]:
-    async with (
-        EmbeddedCluster() as cluster,
-        Kube.connect(cluster.kubeconfig("admin")) as kube,
-    ):
+async def cluster() -> AsyncIterator[EmbeddedCluster]:
+    async with EmbeddedCluster() as one:
+        yield one
+
+
+@pytest.fixture
+async def kube(cluster: EmbeddedCluster) -> AsyncIterator[Kube]:
+    async with Kube.connect(cluster.kubeconfig("admin")) as kube:
         async with asyncio.timeout(20):
             await _create(kube, make_pod("p1"))
             while (await kube.get(PODS, "p1", "default"))["status"].get("phase") != "Running":
@@ -99,3 +102,20 @@ async def test_a_shell_in_a_pod(kube: Kube) -> None:
             with pytest.raises(ExecFailed) as raised:
                 await executor.open(where, ["true"])
             assert raised.value.status == status
+
+
+async def test_a_terminal_whose_kubelet_ends_is_lost_and_no_other_is_opened(
+    cluster: EmbeddedCluster, kube: Kube
+) -> None:
+    async with PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor:
+        stream, _ = await open_shell(executor, WHERE)
+        await cluster.kill_program("kubelet")
+        async with asyncio.timeout(20):
+            while isinstance(received := await stream.receive(), bytes):
+                pass
+        assert isinstance(received, Exited)
+        assert (received.code, received.lost) == (None, True)
+        await stream.close()
+        # The API server accepts the WebSocket, and the command never begins.
+        with pytest.raises(ExecFailed, match="error sending request"):
+            await open_shell(executor, WHERE)

@@ -1,6 +1,8 @@
 """pods/log and pods/exec: finds the Pod; the kubelet of its node answers."""
 
 import asyncio
+import contextlib
+import json
 import ssl
 from typing import Final
 
@@ -13,6 +15,9 @@ from deploy.local.cluster.apiserver.store import Store, Stored
 
 _NODES: Final = ("", "nodes")
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
+_STATUS: Final = b"\x03"
+"""The channel of the Status."""
+
 _FRAME_BYTES: Final = 16 * 1024 * 1024
 
 
@@ -62,7 +67,11 @@ class Kubelets:
             return response  # the client has disconnected
 
     async def exec(self, request: web.Request, pod: Stored) -> web.StreamResponse:
-        """Join the client's WebSocket to the kubelet's; all refusals come before the join."""
+        """Join the client's WebSocket to the kubelet's.
+
+        With v5, a real server upgrades the client first: what the kubelet refuses is in the Status.
+        With v4, all refusals come before the upgrade.
+        """
         if not pod.value["spec"].get("nodeName"):
             name = pod.value["metadata"]["name"]
             raise bad_request(f"pod {name} does not have a host assigned")
@@ -84,8 +93,13 @@ class Kubelets:
                 autoclose=False,
             )
         except aiohttp.WSServerHandshakeError as error:
-            raise ApiError(500, f"container not found ({container!r})") from error
+            said = f'container not found ("{container}")'
+            if common[0] == PROTOCOLS[0]:
+                return await _refused_late(request, f"unable to upgrade connection: {said}")
+            raise ApiError(500, said) from error
         except aiohttp.ClientConnectorError as error:
+            if common[0] == PROTOCOLS[0]:
+                return await _refused_late(request, f"error sending request: {error}")
             raise _unreachable(error) from error
         return await _joined(request, upstream, common[0])
 
@@ -121,6 +135,22 @@ class Kubelets:
         return self._session
 
 
+async def _refused_late(request: web.Request, why: str) -> web.StreamResponse:
+    downstream = web.WebSocketResponse(protocols=PROTOCOLS[:1], autoclose=False)
+    await downstream.prepare(request)
+    said = f"Internal error occurred: {why}"
+    details = {"causes": [{"message": why}]}
+    await _tell(downstream, status="Failure", reason="InternalError", code=500, message=said,
+                details=details)  # fmt: skip
+    await downstream.close()
+    return downstream
+
+
+async def _tell(downstream: web.WebSocketResponse, **status: object) -> None:
+    with contextlib.suppress(ConnectionError, RuntimeError):
+        await downstream.send_bytes(_STATUS + json.dumps({"metadata": {}} | status).encode())
+
+
 async def _joined(
     request: web.Request, upstream: aiohttp.ClientWebSocketResponse, protocol: str
 ) -> web.StreamResponse:
@@ -131,8 +161,12 @@ async def _joined(
     try:
         async with asyncio.TaskGroup() as tasks:
             to_kubelet = tasks.create_task(_pump(downstream, upstream))
-            await _pump(upstream, downstream)
+            is_told = await _pump(upstream, downstream)
             to_kubelet.cancel()
+            if protocol == PROTOCOLS[0] and not is_told:
+                # client-go, which the server uses for v5, takes the end of the connection to the
+                # kubelet for a success (``watchErrorStream``).
+                await _tell(downstream, status="Success")
     finally:
         await upstream.close()
         if protocol == PROTOCOLS[0]:
@@ -146,11 +180,16 @@ async def _joined(
 async def _pump(
     source: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
     sink: web.WebSocketResponse | aiohttp.ClientWebSocketResponse,
-) -> None:
-    """Forward messages until *source* ends; the kubelet also notices the end of a client."""
+) -> bool:
+    """Forward messages until *source* ends; return whether one of them was the Status.
+
+    The kubelet also notices the end of a client.
+    """
+    is_told = False
     try:
         async for message in source:
             if message.type is aiohttp.WSMsgType.BINARY:
+                is_told = is_told or (message.data[:1] == _STATUS and len(message.data) > 1)
                 await sink.send_bytes(message.data)
             elif message.type is aiohttp.WSMsgType.TEXT:
                 await sink.send_str(message.data)
@@ -158,6 +197,7 @@ async def _pump(
         pass
     if isinstance(sink, aiohttp.ClientWebSocketResponse):
         await sink.close()
+    return is_told
 
 
 def _address(node: Object) -> str:
