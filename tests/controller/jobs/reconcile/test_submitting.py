@@ -29,6 +29,17 @@ from tests.controller.samples import make_context, make_plugins, make_record
 from tests.controller.volcano.test_capabilities import schema_of
 
 
+@pytest.fixture
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Create VolcanoJobs without companions, and without a wait for other jobs."""
+
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    monkeypatch.setattr(SubmitActions, "_apply_before", nothing)
+    monkeypatch.setattr(SubmitActions, "_wait_for_other_jobs", nothing)
+
+
 class RaisingPlugin(JobPlugin):
     """A plugin that fails in its hook, after all other plugins."""
 
@@ -159,13 +170,8 @@ async def test_a_field_unsupported_by_this_volcano_is_refused(store: Store, cloc
     ],
 )  # fmt: skip
 async def test_a_cluster_refusal_is_reported_with_the_jobs_own_path(
-    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, refusal: Invalid, message: str
+    store: Store, clock: Clock, at_once: None, refusal: Invalid, message: str
 ) -> None:
-    async def nothing(*_: Any) -> list[Any]:
-        return []
-
-    monkeypatch.setattr(SubmitActions, "_apply_before", nothing)
-    monkeypatch.setattr(SubmitActions, "_wait_for_other_jobs", nothing)
     record = await submit(store, clock, Cluster(refusal), pipeline_of())
     decided = (record.outcome, record.end_reason, record.end_message)
     assert decided == ("FAILURE", "refused", message)
@@ -194,16 +200,10 @@ EVICTED = {"cause": "evicted"}
     ],
 )  # fmt: skip
 async def test_a_temporary_refusal_does_not_end_a_job_and_states_its_reason(
-    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch,
+    store: Store, clock: Clock, at_once: None,
     status: int, message: str, waited: float, reason: str, raised: type[Exception],
 ) -> None:  # fmt: skip
     clock.now = make_record().created_at + waited
-
-    async def nothing(*_: Any) -> list[Any]:
-        return []
-
-    monkeypatch.setattr(SubmitActions, "_apply_before", nothing)
-    monkeypatch.setattr(SubmitActions, "_wait_for_other_jobs", nothing)
     cluster = Cluster(error_from(status, {"message": message}))
     with pytest.raises(raised):
         await submit(store, clock, cluster, pipeline_of(), queue="q", details=EVICTED)
@@ -224,13 +224,8 @@ async def test_a_temporary_refusal_does_not_end_a_job_and_states_its_reason(
     ],
 )
 async def test_a_missing_right_recreates_its_role_binding(
-    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, message: str, expired: int
+    store: Store, clock: Clock, at_once: None, message: str, expired: int
 ) -> None:
-    async def nothing(*_: Any) -> list[Any]:
-        return []
-
-    monkeypatch.setattr(SubmitActions, "_apply_before", nothing)
-    monkeypatch.setattr(SubmitActions, "_wait_for_other_jobs", nothing)
     cluster, prerequisites = Cluster(error_from(403, {"message": message})), Prerequisites()
     with pytest.raises(KubeError):
         await submit(store, clock, cluster, pipeline_of(), prerequisites)
@@ -243,13 +238,8 @@ async def test_a_missing_right_recreates_its_role_binding(
      (500, "etcdserver: request is too large")],
 )  # fmt: skip
 async def test_an_oversize_volcano_job_ends_the_job(
-    store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch, status: int, message: str
+    store: Store, clock: Clock, at_once: None, status: int, message: str
 ) -> None:
-    async def nothing(*_: Any) -> list[Any]:
-        return []
-
-    monkeypatch.setattr(SubmitActions, "_apply_before", nothing)
-    monkeypatch.setattr(SubmitActions, "_wait_for_other_jobs", nothing)
     cluster = Cluster(error_from(status, {"message": message}))
     record = await submit(store, clock, cluster, pipeline_of())
     assert (record.outcome, record.end_reason) == ("FAILURE", "refused")
