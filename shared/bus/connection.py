@@ -45,6 +45,7 @@ from redis.exceptions import (
     ReadOnlyError,
     RedisError,
     ResponseError,
+    TryAgainError,
 )
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
@@ -76,6 +77,10 @@ _NONSENSE: Final = (ValueError, TypeError, LookupError, AttributeError, Recursio
 
 class NotServed(RedisConnectionError):
     """A connection was given up; the message is the reason for people."""
+
+
+class SlotMigrating(NotServed):
+    """The slot's keys are on their way to another node; no node has executed the command."""
 
 
 class translated:  # noqa: N801  # reads as a statement
@@ -259,7 +264,7 @@ def connect(url: str) -> Redis:
             return _sentinels_master(place)
         case "cluster":
             kind, trust = _by_tls(place, _SlotConnection, _SlotTlsConnection)
-            settings = _settings(attempts=len(place.nodes) + 1)
+            settings = _settings(_SlotRetry, attempts=len(place.nodes) + 1)
             pool: ConnectionPool = ConnectionPool(
                 connection_class=kind, slot=_Slot(place.nodes), **settings, **trust, **place.options
             )
@@ -290,8 +295,8 @@ def named_master(redis: Redis) -> tuple[str, int] | None:
     return pool.master_address if isinstance(pool, SentinelConnectionPool) else None
 
 
-def _settings(*, attempts: int = 1) -> dict[str, Any]:
-    again = Retry(NoBackoff(), attempts, supported_errors=(RedisConnectionError,))
+def _settings(kind: type[Retry] = Retry, *, attempts: int = 1) -> dict[str, Any]:
+    again = kind(NoBackoff(), attempts, supported_errors=(RedisConnectionError,))
     return {
         "socket_timeout": CALL_SECONDS,
         "socket_connect_timeout": CALL_SECONDS,
@@ -337,6 +342,38 @@ def _sentinels_master(place: RedisAddress) -> Redis:
 
 class _SlotRedis(Redis):
     """A client of the cluster node that serves the installation's slot."""
+
+
+class _SlotRetry(Retry):
+    """Also repeats a call while the slot migrates, until :data:`CALL_SECONDS` have passed.
+
+    A transaction uses several keys, some of which are new. Neither node executes it before all keys
+    have arrived, not even after ASKING: the source responds ASK or TRYAGAIN, the target TRYAGAIN.
+    """
+
+    async def call_with_retry(self, *args: Any, **options: Any) -> Any:
+        """Return the result of the call."""
+        clock = asyncio.get_running_loop().time
+        until, pause = clock() + CALL_SECONDS, _SHORTEST_PAUSE
+        while True:
+            try:
+                return await super().call_with_retry(
+                    *args, **options | {"is_retryable": _is_retryable}
+                )
+            except SlotMigrating:
+                if clock() + pause >= until:
+                    raise
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def _is_retryable(error: Exception) -> bool:
+    return not isinstance(error, SlotMigrating)
+
+
+_SHORTEST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.25
+"""Seconds between two tries while the slot migrates."""
 
 
 class _Slot:
@@ -407,7 +444,9 @@ class _FollowsSlot:
             response = await super().read_response(*args, **options)  # type: ignore[misc]  # as above
         except MovedError as error:
             await self._break(self._slot.moved((error.host or self.host, error.port)))
-        except (AskError, ClusterDownError):
+        except (AskError, TryAgainError):
+            await self._break("the slot is on its way to another node", SlotMigrating)
+        except ClusterDownError:
             why = "the slot is not served here"
             self._slot.failed((self.host, self.port), why)
             await self._break(why)
@@ -424,10 +463,10 @@ class _FollowsSlot:
     def _note_silence(self) -> None:
         self._slot.failed((self.host, self.port), "it did not answer in time")
 
-    async def _break(self, why: str) -> None:
+    async def _break(self, why: str, kind: type[NotServed] = NotServed) -> None:
         # The node has not executed the command, so redis-py may send it again to another one.
         await self.disconnect(nowait=True)  # type: ignore[attr-defined]  # of redis' connection
-        raise NotServed(why)
+        raise kind(why)
 
 
 class _SlotConnection(_FollowsSlot, Connection):

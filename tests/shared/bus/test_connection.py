@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -159,6 +159,60 @@ async def test_cluster_redirections_are_followed_without_reading_the_command_tab
         await publish_and_follow(site)
         calls = str(await site.other.ask("INFO", "commandstats"))
         assert "cmdstat_command" not in calls
+
+
+@asynccontextmanager
+async def a_migrating_slot(
+    folder: Path,
+) -> AsyncIterator[tuple[Redis, Callable[[], Awaitable[None]]]]:
+    """Yield a client of a cluster whose slot migrates, and a function that ends the migration.
+
+    The head is still at the source; new keys belong to the target.
+    """
+    slot = key_slot(KEYS.head.encode())
+    async with cluster_site(folder, slot) as site:
+        source, target = site.master, site.other
+        client = connect(site.url)
+        names = [str(await node.ask("CLUSTER", "MYID")) for node in (source, target)]
+
+        async def end() -> None:
+            keys = await source.ask("CLUSTER", "GETKEYSINSLOT", slot, 1000)
+            where = ("127.0.0.1", target.port, "", 0, 1000)
+            await source.ask("MIGRATE", *where, "KEYS", *keys)
+            # The source, which has no slot left then, becomes a replica of the target.
+            await target.ask("CLUSTER", "SETSLOT", slot, "NODE", names[1])
+
+        try:
+            await Publisher(client, KEYS, term=1).rebuild({}, {}, epoch="e1", now=time.time())
+            await target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", names[0])
+            await source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", names[1])
+            yield client, end
+        finally:
+            await client.aclose()
+
+
+async def test_calls_wait_for_a_cluster_slot_that_migrates(tmp_path: Path) -> None:
+    async with a_migrating_slot(tmp_path) as (client, end):
+        reader, now = BusReader(client, KEYS), time.time()
+        mark = asyncio.create_task(reader.mark_used("t", "open", kept_until=now + 60, now=now))
+        await asyncio.sleep(0.3)
+        assert not mark.done()
+        await end()
+        marked = await asyncio.wait_for(mark, 2)
+        assert (marked.before, marked.head is not None) == (None, True)
+        again = await reader.mark_used("t", "open", kept_until=now + 60, now=now)
+        assert again.before == "open"
+
+
+async def test_a_cluster_slot_that_stays_between_nodes_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with a_migrating_slot(tmp_path) as (client, _end):
+        monkeypatch.setattr(connection, "CALL_SECONDS", 0.3)
+        reader, now = BusReader(client, KEYS), time.time()
+        with pytest.raises(BusUnavailable, match=r"the slot is on its way to another node$"):
+            await reader.mark_used("t", "open", kept_until=now + 60, now=now)
+        assert await reader.head() is not None  # its key is still at the source
 
 
 @asynccontextmanager
