@@ -304,6 +304,11 @@ class InformerCache:
         return PODS.plural not in self._trouble
 
     @property
+    def watches_services(self) -> bool:
+        """Whether the watch of Services is up."""
+        return SERVICES.plural not in self._trouble
+
+    @property
     def looked_until(self) -> float:
         """The time until which pods were observed."""
         return self._pods_gap.looked_until

@@ -238,7 +238,8 @@ class Observer:
         return made == {one.name for one in rank_services_of(read_spec(record.spec, {}))}
 
     def _lacks_service(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
-        if not self._rank_services:
+        # The cache lacks Services that were created while their watch was interrupted.
+        if not self._rank_services or not self._informer.watches_services:
             return False
         shown = {one.uid for one in self._informer.services.of_job(record.id) if not one.deleting}
         return any(one.uid not in shown for one in _rank_services(record, companions))

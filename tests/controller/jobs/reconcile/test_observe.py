@@ -80,6 +80,15 @@ async def test_a_service_missing_from_the_cache_counts_as_lost(store: Store, uid
     assert (one.companions_applied, one.service_missing) == (True, True)
 
 
+async def test_no_service_counts_as_lost_while_services_cannot_be_watched(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Otherwise every new job would apply all its companions again every two seconds.
+    monkeypatch.setattr(InformerCache, "watches_services", False)
+    one = await seen(store, *SERVICES, shown=())
+    assert (one.companions_applied, one.service_missing) == (True, False)
+
+
 async def test_a_pod_removed_before_its_volcano_job_was_recorded_is_observed_afterwards(
     store: Store,
 ) -> None:
