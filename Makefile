@@ -48,7 +48,7 @@ mutants: install ## mutate the modules that decide, 1 h (ONLY=gateway/live, SAMP
 screenshots: install ## take a picture of every page in every state, into docs/pages
 	@$(PYTHON) -m tests.gateway.pages.screenshots
 
-apps: install ## use ten apps in jobs in a browser; writes docs/apps.md
+apps: install ## use eleven apps in jobs in a browser; writes docs/apps.md
 	@FUMAROLE_APPS_PAGE=1 $(PYTHON) -m pytest tests/e2e/test_apps.py -m long -v
 
 check: install ## lint, format, types, import contracts, and the length of the docs' sentences

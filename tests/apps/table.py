@@ -130,6 +130,15 @@ def server(input, output, session):
         return f"The square is {input.number() ** 2}."
 app = App(page, server)
 """
+_NICEGUI: Final = """\
+from nicegui import ui
+number = ui.number("Number", value=0)
+answer = ui.label("Nothing yet.")
+def show():
+    answer.set_text(f"The square is {int(number.value) ** 2}.")
+ui.button("Square", on_click=show)
+ui.run(host="0.0.0.0", port=8080, show=False, reload=False)
+"""
 _MARIMO: Final = """\
 import marimo
 app = marimo.App()
@@ -278,6 +287,23 @@ _ROWS: Final = (
             ("press", "#number", "Tab"),
             ("click", "#square"),
             ("see", "#answer", _ANSWER),
+        ),
+        transport="WebSocket",
+        recovery="works after a reload",
+    ),
+    RealApp(
+        name="nicegui",
+        title="NiceGUI",
+        pypi=("nicegui==3.18.0",),
+        source=_NICEGUI,
+        command="exec python app.py",
+        port=8080,
+        loads=(("see", "button", "Square"),),
+        computes=(
+            ("fill", "input[type=number]", "{n}"),
+            ("press", "input[type=number]", "Tab"),
+            ("click", "button:has-text('Square')"),
+            ("see", "body", _ANSWER),
         ),
         transport="WebSocket",
         recovery="works after a reload",
