@@ -247,7 +247,8 @@ class ObjectsOfJob:
     """The cached objects of one job, all at one moment.
 
     ``job`` is its VolcanoJob. ``departed`` and ``left`` are the pods and VolcanoJobs that were
-    observed to be deleted. ``pods_stale`` says that the watch of pods is interrupted.
+    observed to be deleted. ``pods_stale`` and ``jobs_stale`` say that the watch of pods, or of
+    VolcanoJobs, is interrupted.
     """
 
     job: ObservedJob | None
@@ -255,6 +256,7 @@ class ObjectsOfJob:
     departed: tuple[ObservedPod, ...]
     left: tuple[ObservedJob, ...]
     pods_stale: bool
+    jobs_stale: bool
 
 
 class _Followed:
@@ -363,6 +365,7 @@ class InformerCache:
             departed=self.pods.departed_of(job_id),
             left=self.jobs.departed_of(job_id),
             pods_stale=not self.watches_pods,
+            jobs_stale=VCJOBS.plural in self._trouble,
         )
 
     def may_have_job(self, job_id: str) -> bool:

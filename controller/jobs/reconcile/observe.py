@@ -174,6 +174,7 @@ class Observer:
             evictions_allowed=self._evictions_allowed,
             sidecar_seconds=self._sidecar_seconds,
             pods_stale=shown.pods_stale,
+            jobs_stale=shown.jobs_stale,
             deleted_uids=deleted_uids,
             paused_hooks=paused,
             requeue_after=requeue_after,

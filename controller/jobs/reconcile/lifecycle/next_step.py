@@ -256,10 +256,15 @@ def _missed_start(seen: ObservedState) -> UpdateStatus | None:
     return UpdateStatus(JobEvent.STARTED, None, None)
 
 
+STALE_SECONDS: Final = 10.0
+"""The pause of a job without a VolcanoJob in the cache, while VolcanoJobs cannot be watched."""
+
+
 def _gone(seen: ObservedState) -> ConfirmGone | Wait:
     """Return the step after the VolcanoJob is gone: its own end, if it had ended before."""
     if seen.last is None:
-        return ConfirmGone(LOST)
+        # No watch has shown a VolcanoJob that was created during its interruption.
+        return Wait(seen.now + STALE_SECONDS) if seen.jobs_stale else ConfirmGone(LOST)
     match progress_of(seen.last.phase):
         case Progress.SUCCEEDED:
             return ConfirmGone(_SUCCEEDED)

@@ -37,6 +37,8 @@ class ObservedState:
     """The last states of pods that were observed to be deleted."""
     pods_stale: bool = False
     """Whether the watch of pods is interrupted, so that ``pods`` may be outdated."""
+    jobs_stale: bool = False
+    """Whether the watch of VolcanoJobs is interrupted, so that ``job`` may be outdated."""
     runs: Mapping[str, PodRecord] = field(default_factory=dict)
     """The records of the current attempt's pods, by uid."""
     sidecar_seconds: float = 60.0

@@ -406,3 +406,12 @@ def test_pods_that_may_be_there_are_not_missed(fields: dict[str, Any]) -> None:
     seen = make_observed_state(KEPT, make_observed("Running"), runs=gone("a", ended_at=100.0))
     step = decide(replace(seen, now=500.0, **fields))
     assert not isinstance(step, UpdateStatus)
+
+
+def test_no_volcano_job_is_looked_for_while_volcano_jobs_cannot_be_watched() -> None:
+    # Otherwise each job that begins would ask the API server every second.
+    seen = make_observed_state(RUNS, None, jobs_stale=True, now=5.0)
+    assert decide(seen) == Wait(15.0)
+    assert isinstance(decide(replace(seen, jobs_stale=False)), ConfirmGone)
+    # Of one that was observed to be deleted, nothing is outstanding.
+    assert isinstance(decide(replace(seen, last=make_observed("Completed"))), ConfirmGone)
