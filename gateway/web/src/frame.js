@@ -78,7 +78,7 @@ function left() {
   return say(soon ? "busy" : "open", text(soon ? "frame.soon" : "frame.left", { time }));
 }
 
-/** Shows a state from the gateway; returns whether it is final. */
+/** Shows a state from the gateway; returns whether the session, or the access to it, has ended. */
 function show(now) {
   if (now.http in OVER) {
     say("ended", now.title ? `${now.title}. ${now.text}` : text(OVER[now.http]));
@@ -115,6 +115,18 @@ function pause() {
   });
 }
 
+/** Resolves when the page becomes visible, or the network is back. */
+function returned() {
+  return new Promise((done) => {
+    const aborting = new AbortController();
+    const go = () => {
+      aborting.abort();
+      done();
+    };
+    onReturn(go, { signal: aborting.signal });
+  });
+}
+
 reload.onclick = () => {
   wasAway = false;
   reload.hidden = true;
@@ -133,4 +145,10 @@ addEventListener("hashchange", () => go((place) => app.contentWindow.location.re
 setInterval(follow, 1000);
 go((place) => (app.src = place));
 
-while (!show(await fetchState())) await pause();
+for (;;) {
+  const now = await fetchState();
+  if (!show(now)) await pause();
+  // The user may have signed in again in another tab, and comes back to this one.
+  else if (OVER[now.http] === "frame.grant_ended") await returned();
+  else break;
+}

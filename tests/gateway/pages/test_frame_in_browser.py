@@ -70,6 +70,31 @@ async def test_the_bar_shows_the_remaining_time_and_the_reason_of_the_end(
         assert await link.get_attribute("href") == f"https://cloud.example.org/jobs/j1?from={sid}"
 
 
+async def test_the_bar_goes_on_after_its_user_has_signed_in_again_in_another_tab(
+    world: World, person: Person
+) -> None:
+    async with web_app() as app:
+        until = time.time() + 7230
+        sid = await world.publish(port=app.port, frame=True, expires_at=until)
+        await person.follow_link(sid)
+        says = person.page.get_by_role("status")
+        await expect(says).to_contain_text("min left")
+        await world.revoke(sid=sid, sub="ada")
+        await person.page.evaluate(ASK_NOW)
+        await expect(says).to_contain_text("Your access has ended.")
+        token = world.gateway.signer.token(sid, iat=int(time.time()) + 2)
+        other = await person.context.new_page()
+        await other.goto(person.url(sid, f"/.fumarole/open#token={token}"))
+        await expect(other.get_by_role("status")).to_contain_text("min left")
+        # The user returns to the first tab, whose app has what was not saved.
+        for hidden in ("true", "false"):
+            await person.page.evaluate(f"""() => {{
+                Object.defineProperty(document, "hidden", {{configurable: true, value: {hidden}}});
+                document.dispatchEvent(new Event("visibilitychange"));
+            }}""")
+        await expect(says).to_contain_text("min left")
+
+
 async def test_the_framed_page_shows_only_the_app_below_the_bar(
     world: World,
     person: Person,
