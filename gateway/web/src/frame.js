@@ -1,6 +1,6 @@
 // A bar above a web app, which is in a frame of the same origin. The bar shows the time left, and
 // why the session ended. It changes nothing in the app; it reads the address and title of its window.
-import { fetchState, onReturn, serverTime, wait } from "./state.js";
+import { fetchState, onReturn, returned, serverTime, wait } from "./state.js";
 import { text } from "./texts.js";
 
 const NOTICE_SECONDS = Number(document.body.dataset.noticeSeconds);
@@ -112,18 +112,6 @@ function pause() {
     onReturn(go, options);
     addEventListener("offline", go, options);
     wait(LOOK_AGAIN_MS).then(go);
-  });
-}
-
-/** Resolves when the page becomes visible, or the network is back. */
-function returned() {
-  return new Promise((done) => {
-    const aborting = new AbortController();
-    const go = () => {
-      aborting.abort();
-      done();
-    };
-    onReturn(go, { signal: aborting.signal });
   });
 }
 

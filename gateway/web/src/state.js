@@ -63,6 +63,18 @@ export function onReturn(act, options) {
   document.addEventListener("visibilitychange", () => document.hidden || act(), options);
 }
 
+/** Resolves when the page becomes visible, or the network is back. */
+export function returned() {
+  return new Promise((done) => {
+    const aborting = new AbortController();
+    const go = () => {
+      aborting.abort();
+      done();
+    };
+    onReturn(go, { signal: aborting.signal });
+  });
+}
+
 export const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 /** Returns a duration as text: "9 s", "2 min 5 s", "3 h 20 min". */

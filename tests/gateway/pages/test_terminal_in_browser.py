@@ -15,7 +15,7 @@ from websockets.asyncio.server import ServerConnection
 
 from shared.routes.statuses import Status
 from tests.gateway.conftest import World
-from tests.gateway.pages.users import Person
+from tests.gateway.pages.users import Person, return_to
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
 
 pytestmark = pytest.mark.needs("chromium")
@@ -346,6 +346,13 @@ async def test_a_page_uses_the_access_that_another_tab_renewed(
     await world.revoke(sid=sid, sub="ada")
     for page in (person.page, other.page):
         await expect(page.get_by_text("Your access has ended")).to_be_visible()
+    # Who opens the session once more, and comes back to this tab, goes on in it.
+    await return_to(person.page)
+    await other.follow_link(sid, kind="terminal", iat=int(time.time()) + 2)
+    await expect(other.page.get_by_role("status")).to_have_text("Connected")
+    await expect(says).to_have_text("Ended")
+    await return_to(person.page)
+    await expect(says).to_have_text("Connected")
 
 
 async def test_returning_to_a_page_reconnects_at_once(

@@ -34,3 +34,12 @@ class Person:
         """Follow a link in the form that the orchestrator gives to users."""
         token = self.world.gateway.signer.token(sid, **claims)
         await self.page.goto(self.url(sid, f"/.fumarole/open#token={token}{then}"))
+
+
+async def return_to(page: Page) -> None:
+    """Leave *page* for another tab, and come back; a headless browser's pages are all visible."""
+    for hidden in ("true", "false"):
+        await page.evaluate(f"""() => {{
+            Object.defineProperty(document, "hidden", {{configurable: true, value: {hidden}}});
+            document.dispatchEvent(new Event("visibilitychange"));
+        }}""")
