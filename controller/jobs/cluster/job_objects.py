@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from controller.jobs.cluster.companion_objects import CompanionObjects
 from controller.jobs.cluster.informer import PODS_READ
@@ -156,8 +156,11 @@ class JobObjects:
         except (NotFound, Forbidden):
             return []
 
-    async def command(self, job_id: str, job: ObservedJob, action: str) -> None:
-        """Issue a Volcano command for the VolcanoJob; one that is pending is enough.
+    async def command(self, job_id: str, job: ObservedJob, action: str) -> bool:
+        """Issue a Volcano command for the VolcanoJob, unless one is pending.
+
+        Returns:
+            Whether it was issued now: false if Volcano has not taken an earlier one yet.
 
         Raises:
             KubeError: If it cannot be issued.
@@ -175,9 +178,12 @@ class JobObjects:
             try:
                 await self._kube.create(COMMANDS, body, job.namespace)
             except AlreadyExists:
-                if await self._is_foreign_command(job_id, job.namespace, what):
-                    continue
-            return
+                match await self._state_of_command(job_id, job.namespace, what):
+                    case "foreign":
+                        continue
+                    case "pending":
+                        return False
+            return True
         raise Unavailable("Commands of somebody else have our names")
 
     async def withdraw_command(self, job_id: str, namespace: str) -> None:
@@ -197,13 +203,16 @@ class JobObjects:
                     )
                     return
 
-    async def _is_foreign_command(self, job_id: str, namespace: str, what: str) -> bool:
+    async def _state_of_command(
+        self, job_id: str, namespace: str, what: str
+    ) -> Literal["foreign", "pending", "taken"]:
         try:
-            return await self._has_command(job_id, namespace, what) is None
+            uid = await self._has_command(job_id, namespace, what)
         except NotServed:
             raise
         except NotFound:
-            return False  # Volcano has just carried it out
+            return "taken"  # Volcano has just carried it out
+        return "foreign" if uid is None else "pending"
 
     async def _has_command(self, job_id: str, namespace: str, what: str) -> str | None:
         """Return the uid of the job's Command; None if the Command is foreign.

@@ -17,7 +17,12 @@ from controller.jobs.history.job_record import JobEvent, JobRecords, State, next
 from controller.jobs.history.pod_records import are_final, are_recorded, make_pod_records
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
-from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS, SUSPENDING, EndActions
+from controller.jobs.reconcile.ending import (
+    LOOK_AGAIN_SECONDS,
+    SUSPENDING,
+    EndActions,
+    after_command,
+)
 from controller.jobs.reconcile.lifecycle import steps
 from controller.jobs.reconcile.lifecycle.failure import NEWS_SECONDS
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
@@ -239,9 +244,7 @@ class Actions:
         values = {"ordered": step.action, "ordered_why": step.why}
         if await self._records.update_if_changed(record, **values) is None:
             return  # the job was changed meanwhile
-        await self._cluster.command(record.id, job, step.action)
-        # Volcano loses a command that arrives while it restarts the job.
-        raise RequeueAfter(LOOK_AGAIN_SECONDS)
+        raise after_command(await self._cluster.command(record.id, job, step.action))
 
     async def _are_as_recorded(self, seen: ObservedState) -> bool:
         """Return whether the API server shows the VolcanoJob's pods as they are recorded.

@@ -55,6 +55,8 @@ from controller.volcano.reasons.waiting import explain_refused
 from shared.audit import AuditRecord, write_audit
 
 LOOK_AGAIN_SECONDS = 2.0
+PENDING_SECONDS: Final = 10.0
+"""The pause while Volcano takes no command: it is busy, or away."""
 FORBIDDEN_SECONDS = 30.0
 _NEW_ATTEMPT: Final = MappingProxyType(
     dict.fromkeys(("uid", "renewal", "kept", "ordered", "ordered_why")) | {"stopping": False}
@@ -71,6 +73,11 @@ _OUTCOMES: Final = {
 """The outcome of an attempt with a successor, by the reason for the successor."""
 
 log = logging.getLogger(__name__)
+
+
+def after_command(issued: bool) -> RequeueAfter:
+    """Return when the job is reconciled again: Volcano loses a command while it restarts a job."""
+    return RequeueAfter(LOOK_AGAIN_SECONDS if issued else PENDING_SECONDS)
 
 
 class EndActions:
@@ -92,11 +99,10 @@ class EndActions:
         values = {} if was_refused else SUSPENDING
         if await self._records.update_if_changed(record, stopping=True, **values) is None:
             return  # resumed, or ended, meanwhile
-        await self._cluster.command(record.id, job, "AbortJob")
+        issued = await self._cluster.command(record.id, job, "AbortJob")
         if was_refused:
             await self._records.update_if_changed(record, **SUSPENDING)
-        # Volcano loses a command that arrives while it restarts the job.
-        raise RequeueAfter(LOOK_AGAIN_SECONDS)
+        raise after_command(issued)
 
     async def start_next_attempt(self, step: StartNextAttempt, seen: ObservedState) -> None:
         """Record that another attempt follows, and close this one."""

@@ -113,8 +113,12 @@ async def test_a_command_that_volcano_takes_meanwhile_is_issued(tmp_path: Path) 
     script = Script(exists, GONE)
     async with serving(script, tmp_path) as kube:
         job = make_observed()
-        await JobObjects(kube, instance="test").command("a", job, "AbortJob")
+        assert await JobObjects(kube, instance="test").command("a", job, "AbortJob")
     assert [method for method, *_ in script.requests] == ["POST", "GET"]
+    ours = thing("j-a.command", "7")
+    ours["metadata"] |= {"uid": "uid", "labels": OURS}
+    async with serving(Script(exists, says(ours)), tmp_path) as kube:
+        assert not await JobObjects(kube, instance="test").command("a", job, "AbortJob")
     async with serving(Script(exists, NO_KIND), tmp_path) as kube:
         with pytest.raises(NotServed):
             await JobObjects(kube, instance="test").command("a", job, "AbortJob")

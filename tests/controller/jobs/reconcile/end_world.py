@@ -56,6 +56,7 @@ class Cluster:
         self.job: ObservedJob | None = None
         self.pods: list[ObservedPod] = []
         self.forbids = False
+        self.is_pending = False
         self.given_away = False
         self.told: list[tuple[object, ...]] = []
         self.events: list[Mapping[str, Any]] = []
@@ -74,8 +75,9 @@ class Cluster:
         assert (namespace, job_id) == ("jobs", "j1")
         return self.pods
 
-    async def command(self, job_id: str, job: ObservedJob, action: str) -> None:
+    async def command(self, job_id: str, job: ObservedJob, action: str) -> bool:
         self.told.append((action, job_id, job.uid))
+        return not self.is_pending
 
     async def withdraw_command(self, job_id: str, namespace: str) -> None:
         self.told.append(("withdraw", job_id, namespace))

@@ -50,6 +50,10 @@ async def test_a_suspension_is_recorded_before_the_abort(store: Store, clock: Cl
         after = await w.record()
         assert after.stopping
         assert (after.reason, after.message) == ("suspending", "being suspended")
+        # While Volcano is away, hundreds of jobs may wait for it.
+        w.cluster.is_pending = True
+        seen = make_observed_state(after, make_observed())
+        assert await seconds_of(w.ends.abort_volcano_job(seen)) == 10.0
 
 
 async def test_a_job_resumed_meanwhile_is_not_aborted(store: Store, clock: Clock) -> None:
