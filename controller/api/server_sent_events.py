@@ -20,12 +20,17 @@ STALLED_SECONDS: Final = 30.0
 
 MOST_STREAMS: Final = 256
 
+CHECK_SECONDS: Final = 1.0
+"""How often streams are checked for readers that have disconnected. A silent stream writes nothing
+by which it would notice, and keeps its place until then."""
+
 
 class EventStreams:
     """Counts open streams, so that their number stays bounded."""
 
     def __init__(self) -> None:
-        self._scopes: set[asyncio.Timeout] = set()
+        self._scopes: dict[asyncio.Timeout, web.Request] = {}
+        self._check: asyncio.TimerHandle | None = None
         self._closed = False
 
     @property
@@ -42,7 +47,21 @@ class EventStreams:
         """Abort all streams and refuse new ones, because the process ends."""
         self._closed = True
         for scope in self._scopes:
-            scope.reschedule(0.0)
+            _abort(scope)
+
+    def _add(self, scope: asyncio.Timeout, request: web.Request) -> None:
+        self._scopes[scope] = request
+        if self._check is None:
+            self._check = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._abort_left)
+
+    def _abort_left(self) -> None:
+        """Abort the streams whose readers have disconnected; repeated while streams are open."""
+        self._check = None
+        for scope, request in self._scopes.items():
+            if request.transport is None or request.transport.is_closing():
+                _abort(scope)
+        if self._scopes:
+            self._check = asyncio.get_running_loop().call_later(CHECK_SECONDS, self._abort_left)
 
     async def run(
         self,
@@ -68,7 +87,7 @@ class EventStreams:
         scope = asyncio.timeout(None)
         try:
             async with scope:
-                self._scopes.add(scope)
+                self._add(scope, request)
                 await response.prepare(request)
                 stream = EventStream(response)
                 if request.method != "HEAD":
@@ -79,8 +98,13 @@ class EventStreams:
             if request.transport is not None:
                 request.transport.abort()
         finally:
-            self._scopes.discard(scope)
+            self._scopes.pop(scope, None)
         return response
+
+
+def _abort(scope: asyncio.Timeout) -> None:
+    if not scope.expired():
+        scope.reschedule(0.0)
 
 
 class EventStream:

@@ -199,6 +199,24 @@ async def test_a_stalled_reader_is_disconnected_and_others_are_not(
         stalled.close()
 
 
+async def test_a_reader_that_leaves_a_silent_stream_frees_its_place(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("controller.api.server_sent_events.CHECK_SECONDS", 0.05)
+    for _ in range(2):
+        async with following(api), following(api) as stays:
+            async with following(api):
+                assert api.streams.open == 3
+            async with asyncio.timeout(KEEP_ALIVE_SECONDS / 3):
+                while api.streams.open > 2:
+                    await asyncio.sleep(0.01)
+            await happen(api, "IN_QUEUE")
+            assert (await stays.next())["data"]["state"] == "IN_QUEUE"
+        async with asyncio.timeout(KEEP_ALIVE_SECONDS / 3):
+            while api.streams.open:
+                await asyncio.sleep(0.01)
+
+
 async def test_the_number_of_streams_is_bounded(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     async with following(api, "?after=0"):
         monkeypatch.setattr(
