@@ -15,7 +15,7 @@ from shared.errors import SettingsError
 
 BUILD_FOLDER: Final = Path(__file__).resolve().parent.parent / "web" / "build"
 STATIC_PREFIX: Final = "/.fumarole/static/"
-REFUSALS_SCRIPTS: Final = ("starting.js", "reopen.js", "retry.js", "soon.js")
+REFUSALS_SCRIPTS: Final = ("starting.js", "reopen.js", "retry.js", "signed-out.js", "soon.js")
 _TYPES: Final[Mapping[str, str]] = {
     ".js": "text/javascript; charset=utf-8",
     ".css": "text/css; charset=utf-8",

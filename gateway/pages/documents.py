@@ -21,6 +21,7 @@ _NOTHING: Final[Mapping[str, str]] = {}
 _TEXT_TABLES: Final[Mapping[str, Sequence[str]]] = {
     "open.js": ("open",),
     "reopen.js": (),
+    "signed-out.js": (),
     "starting.js": ("starting",),
     "retry.js": ("retry",),
     "soon.js": ("soon",),

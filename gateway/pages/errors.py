@@ -52,6 +52,8 @@ _MANAGED: Final = frozenset(
 )
 # Refusals of a request whose token is spent: a retry cannot succeed.
 _NOT_AGAIN: Final = frozenset({"token_unsure", "too_many_opens", "too_many_checks"})
+# Refusals that no longer hold once the user has opened the session in another tab.
+_SIGNED_OUT: Final = frozenset({"no_credential", "grant_ended", "grant_revoked"})
 # Without Retry-After, but worth a retry, since apps do this while they start: JupyterLab opens its
 # port, closes it, and opens it again, and the gateway may have connected in the first moment.
 _AGAIN_SECONDS: Final = {"app_unreachable": 1}
@@ -127,6 +129,8 @@ class PageErrors(RefusalRenderer):
         script = "starting.js" if starting else "retry.js" if again else None
         if refusal.sent == "link":
             script = "reopen.js"
+        elif refusal.code in _SIGNED_OUT and not refusal.sent:
+            script = "signed-out.js"
         if refusal.ends_at is not None:
             script = "soon.js"
         data = {"retry-seconds": str(seconds)} if again else {}

@@ -26,6 +26,7 @@ const result = await build({
     "src/starting.js",
     "src/retry.js",
     "src/reopen.js",
+    "src/signed-out.js",
     "src/soon.js",
     "src/terminal.js",
     "src/desktop.js",

@@ -1,5 +1,5 @@
 // The connection to a desktop or terminal: reconnects after a loss, until the session has ended.
-import { fetchState, onReturn, returned, wait } from "./state.js";
+import { fetchState, onReturn, reloadOnceSignedIn, wait } from "./state.js";
 import { text } from "./texts.js";
 
 const LONGEST_PAUSE = 10_000;
@@ -314,13 +314,6 @@ export class Link {
     this.status.lost(heading, text("link.connecting_again"), null);
     return was;
   }
-}
-
-/** Reloads when the user comes back to this page, and has opened the session in another tab. */
-async function reloadOnceSignedIn() {
-  do await returned();
-  while ((await fetchState()).http !== 200);
-  location.reload();
 }
 
 /** Returns the gateway's texts about a session that has ended, null if there are none. */

@@ -75,6 +75,13 @@ export function returned() {
   });
 }
 
+/** Reloads when the user comes back to this page, and has opened the session in another tab. */
+export async function reloadOnceSignedIn() {
+  do await returned();
+  while ((await fetchState()).http !== 200);
+  again();
+}
+
 export const wait = (milliseconds) => new Promise((done) => setTimeout(done, milliseconds));
 
 /** Returns a duration as text: "9 s", "2 min 5 s", "3 h 20 min". */

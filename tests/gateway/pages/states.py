@@ -100,6 +100,8 @@ async def _used(world: World, person: Person) -> AsyncIterator[None]:
         sid = await world.publish(port=port)
         token = world.gateway.signer.token(sid)
         for _ in range(2):
+            # A user who is signed in would be led on into the app.
+            await person.context.clear_cookies()
             await person.page.goto("about:blank")
             await person.page.goto(person.url(sid, f"/.fumarole/open#token={token}"))
             await person.page.wait_for_load_state()

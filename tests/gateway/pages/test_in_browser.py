@@ -16,7 +16,7 @@ from websockets.asyncio.server import ServerConnection
 
 from shared.routes.statuses import Status
 from tests.gateway.conftest import World
-from tests.gateway.pages.users import Person
+from tests.gateway.pages.users import Person, return_to
 from tests.gateway.relay.bridge.test_terminal import PATH, Hub, hub_of
 from tests.gateway.upstreams import App, listening_on, web_app
 
@@ -268,6 +268,24 @@ async def test_an_expired_link_shows_the_way_into_an_open_session(
         await person.follow_link(sid, iat=old, exp=old + 60)
         await expect(person.page.get_by_role("heading")).to_have_text("This link does not work")
         await expect(person.page.get_by_role("link", name="Go to the session")).to_be_hidden()
+
+
+async def test_other_tabs_open_when_their_user_has_signed_in_again(
+    world: World, person: Person
+) -> None:
+    async with web_app() as app:
+        sid = await world.publish(port=app.port)
+        await person.page.goto(person.url(sid, "/lab#cell"))
+        heading = person.page.get_by_role("heading")
+        await expect(heading).to_have_text("You are not signed in to this session")
+        await return_to(person.page)
+        await expect(heading).to_have_text("You are not signed in to this session")
+        other = Person(world, person.context, await person.context.new_page())
+        await other.follow_link(sid)
+        await expect(other.page.get_by_text("hello")).to_be_visible()
+        await return_to(person.page)
+        await expect(person.page.get_by_text("hello")).to_be_visible()
+        assert person.page.url == person.url(sid, "/lab#cell")
 
 
 async def test_a_new_link_works_in_the_tab_in_which_another_one_was_refused(
