@@ -42,7 +42,8 @@ from controller.store.jobs.tools import runs_of, tools_at
 from controller.store.sessions.revocations import revoked_at_members
 from controller.store.sessions.session_rows import Session, find_session, live_sessions_of
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL, rank_service_name
-from controller.volcano.observed import ObservedPod, read_pod, read_service
+from controller.volcano.observed import ObservedPod
+from controller.volcano.parsing import read_pod, read_service
 from shared.bus import BusInspector, BusStanding
 from shared.errors import BusUnavailable, TokenRefused, UnreadableRoute
 from shared.events import GrantRevoked

@@ -23,7 +23,8 @@ from controller.logs.records import (
     without_kubelets_words,
 )
 from controller.volcano.names import JOB_CONTAINER
-from controller.volcano.observed import ObservedPod, read_pod
+from controller.volcano.observed import ObservedPod
+from controller.volcano.parsing import read_pod
 from shared.text import plain_text
 
 PIECE: Final = 64 << 10

@@ -61,7 +61,7 @@ class TaskPlugin(JobPlugin):
         # A value that several tasks inherit from the job is reported once.
         for path, message in dict.fromkeys(self._problems(job)):
             builder.refuse(path, message)
-        if builder.accepted_in is None:
+        if job.has_policies and builder.accepted_in is None:
             # A job that an older version accepted continues: the policy becomes a restart of the
             # whole job.
             for path, message in _delayed_problems(job):
@@ -72,12 +72,14 @@ class TaskPlugin(JobPlugin):
             builder.volcano_job.tasks.append(
                 self._task(job, task, product, builder.volcano_job.labels)
             )
-        _give_policies(job, builder.volcano_job)
+        if job.has_policies:
+            _give_policies(job, builder.volcano_job)
 
     def _problems(self, job: Job) -> Iterator[Found]:
         pods = self.context.jobs.pods
         yield from _task_problems(job)
-        yield from _policy_problems(job)
+        if job.has_policies:
+            yield from _policy_problems(job)
         yield from product_problems(job, pods.catalogue)
         if job.priority is not None and job.priority not in pods.priorities:
             there = ", ".join(sorted(pods.priorities)) or "none"
@@ -96,9 +98,10 @@ class TaskPlugin(JobPlugin):
         volcano_job.min_available = sum(
             task.min_available for task in job.effective_tasks if not task.depends_on
         )
-        volcano_job.max_retry = volcano_max_retry(
-            job.max_retry, [policy.rule() for policy in (*job.policies, *of_tasks)]
-        )
+        if job.has_policies or job.max_retry is not None:
+            volcano_job.max_retry = volcano_max_retry(
+                job.max_retry, [policy.rule() for policy in (*job.policies, *of_tasks)]
+            )
         volcano_job.min_success = job.min_success
         volcano_job.priority_class = defaults.pods.priorities.get(job.priority or "")
         volcano_job.retention_seconds = defaults.retention_seconds

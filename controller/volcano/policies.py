@@ -1,4 +1,4 @@
-"""Volcano's phases and retry policies: their meaning for a job, and their arithmetic.
+"""Volcano's retry policies: their meaning for a job, and their arithmetic.
 
 The policies of a task precede those of the job, and the first that applies decides (``deciding``).
 ``max_retry`` of a job is how often it may be restarted. Volcano's ``maxRetry`` also counts the
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, get_args
 
@@ -151,40 +150,3 @@ def problems_of(rules: Sequence[Rule]) -> Iterator[tuple[int, str]]:
             yield index, "a policy for * must be the only one"
         if rule.event == _NEEDS_TIMEOUT and rule.timeout_seconds is None:
             yield index, "without timeout_seconds, PodPending never happens"
-
-
-class Progress(Enum):
-    """The progress of a VolcanoJob from the view of a job."""
-
-    WAITING = "waiting"
-    RUNNING = "running"
-    ENDING = "ending"
-    """Its pods are being ended; the outcome is decided, but not reached."""
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    STOPPED = "stopped"
-    """Ended by a command or a policy; Volcano never deletes an aborted one."""
-
-
-PROGRESS: Final[dict[str, Progress]] = {
-    # The first event of a new VolcanoJob has no status at all.
-    "": Progress.WAITING,
-    "Pending": Progress.WAITING,
-    "Restarting": Progress.WAITING,
-    "Running": Progress.RUNNING,
-    "Aborting": Progress.ENDING,
-    "Completing": Progress.ENDING,
-    "Terminating": Progress.ENDING,
-    "Aborted": Progress.STOPPED,
-    "Terminated": Progress.STOPPED,
-    "Completed": Progress.SUCCEEDED,
-    "Failed": Progress.FAILED,
-}
-
-
-def progress_of(phase: str) -> Progress:
-    """Return the meaning of *phase*; a phase of a later Volcano counts as waiting.
-
-    Waiting changes nothing: an unknown phase neither starts nor ends a job.
-    """
-    return PROGRESS.get(phase, Progress.WAITING)

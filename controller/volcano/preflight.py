@@ -19,7 +19,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from graphlib import CycleError, TopologicalSorter
 from hashlib import sha256
@@ -27,7 +27,7 @@ from typing import Any, Final
 
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
 from controller.volcano.names import JOB_CONTAINER
-from controller.volcano.policies import problems_of
+from controller.volcano.policies import Rule, problems_of
 from controller.volcano.quantities import Quantity
 
 POLICIES: Final = (None, "none", "best-effort", "restricted", "single-numa-node")
@@ -116,8 +116,13 @@ def _job(job: VolcanoJob) -> Iterator[Finding]:
         yield "spec.queue", "not a queue's name"
     if job.priority_class is not None and len(job.priority_class) > _LONGEST_CLASS_NAME:
         yield "spec.priorityClassName", "is too long"
-    for index, message in problems_of(job.policies):
-        yield f"spec.policies[{index}]", message
+    if job.policies:
+        yield from _policies("spec.policies", job.policies)
+
+
+def _policies(path: str, rules: Sequence[Rule]) -> Iterator[Finding]:
+    for index, message in problems_of(rules):
+        yield f"{path}[{index}]", message
 
 
 def annotation_findings(path: str, annotations: Mapping[str, str]) -> Iterator[Finding]:
@@ -177,8 +182,8 @@ def _task(job: VolcanoJob, task: Task) -> Iterator[Finding]:
         yield f"{path}.replicas", f"its last pod's name {last} is too long to be a host name"
     if task.min_available is not None and not 1 <= task.min_available <= task.replicas:
         yield f"{path}.minAvailable", f"is not between 1 and {task.replicas} replicas"
-    for index, message in problems_of(task.policies):
-        yield f"{path}.policies[{index}]", message
+    if task.policies:
+        yield from _policies(f"{path}.policies", task.policies)
     known = {one.name for one in job.tasks}
     for index, other in enumerate(task.depends_on):
         if other not in known:

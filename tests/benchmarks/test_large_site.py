@@ -14,7 +14,7 @@ from controller.kube.client import path_of
 from controller.kube.decoding import FieldTransform
 from controller.kube.kinds import PODS, VCJOBS
 from controller.volcano import fields
-from controller.volcano.observed import read_pod
+from controller.volcano.parsing import read_pod
 
 UID = "f0f2f5e-0d0a-4c59-9ab5-6b6f00000000"
 

@@ -18,7 +18,7 @@ from controller.kube.decoding import Object
 from controller.kube.kinds import CONFIG_MAPS, NETWORK_POLICIES, PODS, VCJOBS, Kind
 from controller.kube.watch import Listed, watch
 from controller.volcano.names import TOOL_PREFIX
-from controller.volcano.observed import read_pod
+from controller.volcano.parsing import read_pod
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.running import Controller, Routes, eventually, running
 from tests.programs import RedisServer

@@ -21,6 +21,8 @@ from controller.volcano.observed import (
     ObservedJob,
     ObservedPod,
     ObservedService,
+)
+from controller.volcano.parsing import (
     read_job,
     read_pod,
     read_service,

@@ -48,7 +48,8 @@ from controller.volcano.names import (
     is_of_job,
     labels_of,
 )
-from controller.volcano.observed import ObservedJob, ObservedPod, read_job, read_pod
+from controller.volcano.observed import ObservedJob, ObservedPod
+from controller.volcano.parsing import read_job, read_pod
 
 log = logging.getLogger(__name__)
 

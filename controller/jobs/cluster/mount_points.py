@@ -36,8 +36,8 @@ from controller.store.jobs.folders import (
 from controller.store.jobs.job_rows import JobRecord, find_jobs
 from controller.volcano.manifest import Task, VolcanoJob, escape
 from controller.volcano.names import INSTANCE_LABEL
-from controller.volcano.observed import ObservedJob, read_job
-from controller.volcano.policies import Progress, progress_of
+from controller.volcano.observed import ObservedJob, Progress, progress_of
+from controller.volcano.parsing import read_job
 
 EVERY_SECONDS: Final = 2.0
 POLL_SECONDS: Final = 1.0

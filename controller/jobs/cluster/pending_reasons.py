@@ -23,8 +23,7 @@ from controller.kube.errors import Forbidden, KubeError, NotFound, NotServed
 from controller.kube.kinds import EVENTS, NODES, POD_GROUPS, QUEUES, VCJOBS
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_job, lock_job, update_job
-from controller.volcano.observed import ObservedJob, ObservedPod
-from controller.volcano.policies import Progress, progress_of
+from controller.volcano.observed import ObservedJob, ObservedPod, Progress, progress_of
 from controller.volcano.reasons.waiting import (
     NO_NODE_FITS,
     NOT_TAKEN_UP,

@@ -34,8 +34,7 @@ from controller.store.jobs.progress import (
 from controller.store.jobs.relations import NOBODY, basis_of, callers_of, predecessors_of
 from controller.store.jobs.tools import find_tool, runs_of, tools_of
 from controller.volcano.names import is_rank_service
-from controller.volcano.observed import ObservedJob, ObservedPod, as_of
-from controller.volcano.policies import Progress, progress_of
+from controller.volcano.observed import ObservedJob, ObservedPod, Progress, as_of, progress_of
 
 _HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
 

@@ -345,6 +345,11 @@ class Job(Strict):
                 return one.name
         return None
 
+    @property
+    def has_policies(self) -> bool:
+        """Whether the job or one of its tasks has a policy."""
+        return bool(self.policies) or any(task.policies for task in self.effective_tasks)
+
     def rules(self) -> list[list[Rule]]:
         """Return the policies in the form that Volcano has: those of each task, then the job's."""
         lists = [*(task.policies for task in self.effective_tasks), self.policies]

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from controller.volcano.observed import read_time
+from controller.volcano.parsing import read_time
 from controller.volcano.quantities import parse_quantity
 from controller.volcano.reasons.causes import (
     cause_of_missing,

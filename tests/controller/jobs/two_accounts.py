@@ -11,7 +11,8 @@ from controller.jobs.pipeline.builder import Companion
 from controller.kube.client import Kube
 from controller.kube.kinds import VCJOBS
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL
-from controller.volcano.observed import ObservedJob, read_job
+from controller.volcano.observed import ObservedJob
+from controller.volcano.parsing import read_job
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.running import eventually
 

@@ -15,7 +15,11 @@ from controller.kube.decoding import Part, decode_object, decode_page
 from controller.kube.errors import Unavailable
 from controller.kube.kinds import COMMANDS, CONFIG_MAPS, PODS, Kind
 from controller.kube.watch import Changed, Listed, watch
-from controller.volcano.observed import read_job, read_pod, read_service
+from controller.volcano.parsing import (
+    read_job,
+    read_pod,
+    read_service,
+)
 from tests.controller.kube.api_server import Script, says, serving, streams
 
 EMPTY = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "items": None}

@@ -13,7 +13,11 @@ from hypothesis import strategies as st
 from controller.kube.decoding import WHOLE, FieldTransform
 from controller.volcano import fields
 from controller.volcano.names import SPEC_ANNOTATION
-from controller.volcano.observed import read_job, read_pod, read_service
+from controller.volcano.parsing import (
+    read_job,
+    read_pod,
+    read_service,
+)
 
 TIME = "2026-11-22T10:00:00Z"
 TEXT = st.none() | st.sampled_from(["", "a", "Ready", "True", "False", "job", "Running", TIME])

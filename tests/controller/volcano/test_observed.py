@@ -6,8 +6,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.volcano.observed import Ended, read_job, read_pod, read_time
-from controller.volcano.policies import PROGRESS, Progress, progress_of
+from controller.volcano.observed import (
+    PROGRESS,
+    Ended,
+    Progress,
+    progress_of,
+)
+from controller.volcano.parsing import (
+    read_job,
+    read_pod,
+    read_time,
+)
 
 
 def test_the_first_event_of_a_volcano_job_has_no_status() -> None:

@@ -76,8 +76,7 @@ from controller.jobs.spec.accepted import has_delayed, has_policies
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.relations import Predecessor
 from controller.volcano.names import CREATED_ANNOTATION
-from controller.volcano.observed import ObservedJob
-from controller.volcano.policies import Progress, progress_of
+from controller.volcano.observed import ObservedJob, Progress, progress_of
 from controller.volcano.reasons.waiting import Explanation
 
 

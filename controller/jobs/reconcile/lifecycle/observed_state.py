@@ -12,8 +12,7 @@ from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord, RequestedEnd
 from controller.store.jobs.progress import Hook, HookState, PodRecord, Timer
 from controller.store.jobs.relations import Predecessor
-from controller.volcano.observed import ObservedJob, ObservedPod
-from controller.volcano.policies import Progress, progress_of
+from controller.volcano.observed import ObservedJob, ObservedPod, Progress, progress_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,7 +14,8 @@ from controller.jobs.history.explanations import (
     is_explained,
     same_but_for_numbers,
 )
-from controller.volcano.observed import ObservedPod, read_pod
+from controller.volcano.observed import ObservedPod
+from controller.volcano.parsing import read_pod
 from controller.volcano.reasons.waiting import NOT_TAKEN_UP, QUEUED, Explanation
 from tests.controller.samples import UID, make_observed, make_pod
 from tests.controller.volcano.reasons.test_causes import NOT_FOUND

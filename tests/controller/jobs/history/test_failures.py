@@ -9,7 +9,8 @@ import pytest
 
 from controller.jobs.history.failures import LONGEST_TAIL, MOST_LINES, explain_failure, log_tail
 from controller.jobs.history.pod_records import are_recorded, make_pod_records, was_taken
-from controller.volcano.observed import ObservedPod, read_pod
+from controller.volcano.observed import ObservedPod
+from controller.volcano.parsing import read_pod
 from tests.controller.samples import UID, make_job, make_observed
 from tests.controller.volcano.reasons.test_causes import NO_PROGRAM, RUNC
 

@@ -16,7 +16,7 @@ from controller.store.jobs.job_rows import FINAL_STATES, JobRecord, known_jobs
 from controller.store.jobs.progress import attempts_of, companions_of, pod_records_of
 from controller.store.outbox.update_rows import UpdateRow, updates_of
 from controller.store.outbox.usage_entries import usage_after
-from controller.volcano.observed import read_pod
+from controller.volcano.parsing import read_pod
 from tests.controller.jobs.parts import (
     Parts,
 )

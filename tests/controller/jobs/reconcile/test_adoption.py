@@ -21,7 +21,8 @@ from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.progress import companions_of
 from controller.store.jobs.tools import AttachedTool, find_tool
 from controller.volcano.names import labels_of, peer_service_name, volcano_job_name
-from controller.volcano.observed import ObservedJob, read_job
+from controller.volcano.observed import ObservedJob
+from controller.volcano.parsing import read_job
 from tests.controller.kube.api_server import Script, says, serving
 from tests.controller.samples import make_defaults, make_observed, make_observed_state
 

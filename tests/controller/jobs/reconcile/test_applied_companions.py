@@ -24,7 +24,8 @@ from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.progress import CompanionRecord
-from controller.volcano.observed import ObservedJob, read_job
+from controller.volcano.observed import ObservedJob
+from controller.volcano.parsing import read_job
 from tests.clock import Clock
 from tests.controller.jobs.reconcile.test_submitting import Prerequisites, pipeline_of
 from tests.controller.samples import make_record

@@ -14,7 +14,7 @@ from controller.jobs.usage import Ledger
 from controller.kube.kinds import PODS
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.outbox.usage_entries import last_entries
-from controller.volcano import observed
+from controller.volcano import observed, parsing
 from tests.controller.jobs.reconcile.attempts_world import World, open_world
 from tests.controller.running import eventually
 from tests.controller.samples import make_defaults
@@ -79,7 +79,7 @@ async def test_a_job_on_a_dead_node_ends_and_is_charged_until_its_grace_period_e
     (pod,) = await world.pods("dead")
     assert pod["metadata"]["deletionTimestamp"]
     assert pod["metadata"]["deletionGracePeriodSeconds"] > 0
-    due = observed.read_time(pod["metadata"]["deletionTimestamp"])
+    due = parsing.read_time(pod["metadata"]["deletionTimestamp"])
     _, (run,) = await world.history("dead")
     assert due is not None
     assert run.ended_at == due
@@ -107,7 +107,7 @@ async def test_a_job_on_a_dead_node_is_suspended_and_can_be_ended(world: World) 
     assert (await world.volcano_job("dead"))["status"]["state"]["phase"] == "Aborting"
     (pod,) = await world.pods("dead")
     _, (run,) = await world.history("dead")
-    assert run.ended_at == observed.read_time(pod["metadata"]["deletionTimestamp"])
+    assert run.ended_at == parsing.read_time(pod["metadata"]["deletionTimestamp"])
     await world.parts.commands.resume("dead")
     held = await world.parts.drive("dead", lambda one: one.reason == "node_not_ready")
     assert (held.state, held.renewal, held.attempt) == ("IN_QUEUE", "resumed", 1)

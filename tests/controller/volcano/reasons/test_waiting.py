@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.volcano.observed import read_pod
+from controller.volcano.parsing import read_pod
 from controller.volcano.reasons.waiting import (
     LONGEST,
     Explanation,

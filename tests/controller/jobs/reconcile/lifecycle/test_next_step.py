@@ -32,7 +32,7 @@ from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.job_rows import RequestedEnd
 from controller.store.jobs.relations import Predecessor
 from controller.volcano.names import ATTEMPT_ANNOTATION, CREATED_ANNOTATION
-from controller.volcano.policies import PROGRESS
+from controller.volcano.observed import PROGRESS
 from tests.controller.jobs.reconcile.lifecycle.records import ACCEPTED, KEPT, RUNS, SUBMITTED
 from tests.controller.samples import UID, make_observed, make_observed_state, make_pod, make_record
 
