@@ -26,6 +26,7 @@ from shared.text import without_controls
 _LEADS_BACK: Final = frozenset(
     {
         "no_credential",
+        "two_cookies",
         "bad_credential",
         "token_spent",
         "token_unsure",
