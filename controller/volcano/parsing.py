@@ -233,9 +233,12 @@ def _reason_of_lost(metadata: Mapping[str, Any], status: Mapping[str, Any]) -> s
     """
     if "deletionTimestamp" in metadata:
         return ""
-    own = _end_reason(_container(status))
+    program = _container(status)
+    own = _end_reason(program)
+    # An init container beside it is a sidecar (``restartPolicy: Always``), and is started again.
+    if (program.get("state") or {}).get("running") is not None:
+        return ""
     if own is not None:
-        # An init container beside it is a sidecar (``restartPolicy: Always``).
         return CONTAINER_LOST if own in _LOST_BY_RUNTIME else ""
     before = map(_end_reason, status.get("initContainerStatuses") or ())
     return CONTAINER_LOST if any(one in _LOST_BY_RUNTIME for one in before) else ""

@@ -109,6 +109,10 @@ def test_a_lost_sidecar_does_not_hide_how_the_program_ended(phase: str, code: in
     status = {"phase": phase, "initContainerStatuses": sidecar}
     seen = read_pod(pod(**status, containerStatuses=ended))
     assert (seen.reason, seen.was_evicted) == ("", False)
+    # While the program runs, the kubelet starts the sidecar again.
+    seen = read_pod(pod(phase="Running", initContainerStatuses=sidecar,
+                        containerStatuses=container(running={})))  # fmt: skip
+    assert (seen.reason, seen.was_evicted) == ("", False)
     for state in (lost, {"waiting": {"reason": "PodInitializing"}}):
         seen = read_pod(pod(**status, containerStatuses=[{"name": "job", "state": state}]))
         assert (seen.reason, seen.was_evicted) == ("ContainerLost", True)
