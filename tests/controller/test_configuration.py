@@ -149,7 +149,8 @@ def test_all_plugin_and_setting_problems_are_reported_together(
     assert caught.value.code == EXIT_BAD_SETTINGS
     output = capsys.readouterr().err
     assert "error: FUMAROLE_CONTROLLER_NAMESPACE" in output
-    assert "error: the plugin task makes the pods" in output
+    named = "error: FUMAROLE_CONTROLLER_DISABLED_PLUGINS: the plugin task makes the pods"
+    assert named in output
 
 
 def test_a_limit_of_a_disabled_plugin_is_reported(values: dict[str, str]) -> None:
