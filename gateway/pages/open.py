@@ -77,12 +77,15 @@ class OpenPage:
     async def get(self, request: web.Request) -> web.Response:
         """Serve the page whose script takes the token from the URL fragment and posts it."""
         texts = texts_for(request)
+        enter = link_action("/", texts("actions.enter"), first=True)
+        way_in = f'<p id="way-in" hidden>{enter}</p>'
         card = Card(
             title=texts("opening.title"),
             status=texts("opening.text"),
             actions=f'<noscript><p class="next">{escape(texts("opening.needs_javascript"))}</p>'
             '</noscript><p id="what-next" class="next" hidden>'
-            f"{escape(texts('opening.again'))}</p>",
+            f"{escape(texts('opening.again'))}</p>"
+            + (way_in if page_request_of(request).holder else ""),
             script="open.js",
             busy=True,
             data={"frame": SAME_SITE} if _framed_by(request) == SAME_SITE else {},

@@ -263,8 +263,16 @@ async def test_an_expired_link_shows_the_way_into_an_open_session(
         await expect(told).to_have_text("You are signed in to this session already.")
         await person.page.get_by_role("link", name="Go to the session").click()
         await person.page.wait_for_url(person.url(sid, "/lab?a=%22b"))
+        # A link that has lost its secret part shows it, too.
+        await person.page.goto(person.url(sid, "/.fumarole/open"))
+        await expect(person.page.get_by_role("heading")).to_have_text("This link is incomplete")
+        await person.page.get_by_role("link", name="Go to the session").click()
+        await person.page.wait_for_url(person.url(sid))
         # Another browser gets no such link.
         await person.context.clear_cookies()
+        await person.page.goto(person.url(sid, "/.fumarole/open"))
+        await expect(person.page.get_by_role("heading")).to_have_text("This link is incomplete")
+        await expect(person.page.get_by_role("link", name="Go to the session")).to_have_count(0)
         await person.follow_link(sid, iat=old, exp=old + 60)
         await expect(person.page.get_by_role("heading")).to_have_text("This link does not work")
         await expect(person.page.get_by_role("link", name="Go to the session")).to_be_hidden()
