@@ -65,8 +65,7 @@ LARGE_BYTES: Final = 1 << 15
 def write_large(transport: asyncio.Transport, data: bytes) -> None:
     """Write *data*, longer than :data:`LARGE_BYTES`; to TLS in pieces of that size.
 
-    TLS keeps a buffer as large as its largest write until the connection closes. A piece is also
-    encrypted and given to the kernel while it is in the processor's cache.
+    TLS keeps a buffer as large as its largest write until the connection closes.
     """
     if not is_tls(transport):
         transport.write(data)
