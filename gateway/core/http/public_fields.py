@@ -22,6 +22,7 @@ _AUTHORITY: Final = re.compile(rb"(\[[0-9a-f:.]+\]|[^@:\[\]]+)(?::([0-9]{0,5}))?
 _PORTS: Final = {b"http": 80, b"https": 443}
 _LOOPBACK: Final = frozenset({b"localhost", b"127.0.0.1", b"0.0.0.0", b"[::1]", b"[::]"})
 """The names by which a program calls its own host."""
+_LOCATION: Final = re.compile(rb"^(location:[ \t]*)([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 _SET_COOKIE: Final = re.compile(rb"^(set-cookie:[ \t]*)([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -40,14 +41,14 @@ class PublicView(msgspec.Struct, frozen=True, gc=False):
 
 def adapt_fields(fields: ResponseFields, view: PublicView) -> bytes:
     """Return the end-to-end fields of a response for the browser of *view*."""
-    lines = [fields.end_to_end]
-    if fields.location is not None:
-        lines.append(b"Location: %b\r\n" % public_location(fields.location, view))
+    section = fields.end_to_end
+    if fields.has_location:
+        section = _LOCATION.sub(lambda found: found[1] + public_location(found[2], view), section)
     if fields.domain_cookies:
         name = view.host.partition(":")[0].lower().encode("ascii")
         cookies = (without_own_domain(value, name) for value in fields.domain_cookies)
-        lines += [b"Set-Cookie: %b\r\n" % value for value in cookies if value is not None]
-    section = b"".join(lines)
+        kept = [b"Set-Cookie: %b\r\n" % value for value in cookies if value is not None]
+        section = b"".join((section, *kept))
     if not view.framed:
         return section
     return _SET_COOKIE.sub(lambda found: found[1] + framed_cookie(found[2]), section)

@@ -45,9 +45,9 @@ class ResponseFields(msgspec.Struct, eq=False, gc=False):
     form, without framing fields. ``length`` is -1 without ``Content-Length``. ``has_date`` is set
     if ``Date`` is among the fields.
 
-    ``location`` and ``domain_cookies`` are not in ``end_to_end``, and ``adapts`` is set if they or
-    other cookies are there: what a browser gets of these depends on the host of its request
-    (:mod:`gateway.core.http.public_fields`).
+    ``adapts`` is set if there is a ``Location`` or a cookie: what a browser gets of these depends
+    on the host of its request (:mod:`gateway.core.http.public_fields`). ``domain_cookies`` are not
+    in ``end_to_end``.
     """
 
     length: int = -1
@@ -55,7 +55,7 @@ class ResponseFields(msgspec.Struct, eq=False, gc=False):
     close: bool = False
     has_date: bool = False
     adapts: bool = False
-    location: bytes | None = None
+    has_location: bool = False
     domain_cookies: tuple[bytes, ...] = ()
     websocket: bool = False
     end_to_end: bytes = b""
@@ -161,7 +161,7 @@ class ResponseReader:
         if _CONNECTION in values_by_meaning:
             end_to_end = _without_nominated(fields, values_by_meaning, end_to_end)
         fields.has_date = _DATE in values_by_meaning
-        _take_adapted(fields, values_by_meaning, end_to_end)
+        _take_adapted(fields, values_by_meaning)
         end_to_end = self._first + end_to_end + self._added
         if _CACHE_CONTROL not in values_by_meaning:
             end_to_end.append((b"Cache-Control", b"private"))
@@ -177,7 +177,7 @@ _LENGTH_FIELD, _CODING, _UPGRADE = int(Meaning.LENGTH), int(Meaning.CODING), int
 _SOCKET_ACCEPT, _SOCKET_EXTENSIONS, _SOCKET_PROTOCOL = map(
     int, (Meaning.SOCKET_ACCEPT, Meaning.SOCKET_EXTENSIONS, Meaning.SOCKET_PROTOCOL)
 )
-_CROSSING: Final = frozenset({_CACHE_CONTROL, _DATE})
+_CROSSING: Final = frozenset({_CACHE_CONTROL, _DATE, _LOCATION})
 
 
 def _take_framing(fields: ResponseFields, values_by_meaning: dict[int, list[bytes]]) -> None:
@@ -193,21 +193,13 @@ def _take_framing(fields: ResponseFields, values_by_meaning: dict[int, list[byte
         fields.length = int(lengths[0])
 
 
-def _take_adapted(
-    fields: ResponseFields,
-    values_by_meaning: dict[int, list[bytes]],
-    end_to_end: list[tuple[bytes, bytes]],
-) -> None:
-    locations = values_by_meaning.get(_LOCATION, ())
-    if len(locations) == 1:
-        fields.location = locations[0]
-    else:
-        # What several mean is the browser's to decide.
-        end_to_end += [(b"Location", value) for value in locations]
+def _take_adapted(fields: ResponseFields, values_by_meaning: dict[int, list[bytes]]) -> None:
+    # What several locations mean is the browser's to decide.
+    fields.has_location = len(values_by_meaning.get(_LOCATION, ())) == 1
     cookies = values_by_meaning.get(_SET_COOKIE)
     if cookies is not None:
         fields.domain_cookies = domain_cookies(cookies)
-    fields.adapts = cookies is not None or fields.location is not None
+    fields.adapts = cookies is not None or fields.has_location
 
 
 def _take_upgrade(fields: ResponseFields, values_by_meaning: dict[int, list[bytes]]) -> None:
