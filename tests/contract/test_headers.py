@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from operator import itemgetter
 from urllib.parse import unquote
 
 import pytest
@@ -251,9 +250,7 @@ async def test_every_other_request_field_is_forwarded_unchanged(rig: Rig, serve:
     assert one.status == 200
     sent = [(name.lower(), value) for name, value in fields]
     got = [(name.lower(), value) for name, value in app.requests[0].fields]
-    # The order of fields with different names has no meaning (RFC 9110, section 5.3).
-    forwarded = [pair for pair in got if pair in sent]
-    assert sorted(forwarded, key=itemgetter(0)) == sorted(sent, key=itemgetter(0))
+    assert [pair for pair in got if pair in sent] == sent
     assert app.requests[0].get("Origin") == session.origin
 
 
@@ -282,6 +279,4 @@ async def test_every_other_response_field_is_forwarded_unchanged(rig: Rig, serve
     pairs = [(name, value.strip()) for name, _, value in (line.partition(":") for line in fields)]
     sent = [(name.lower(), value) for name, value in pairs]
     got = [(name.lower(), value) for name, value in one.fields]
-    # The order of fields with different names has no meaning (RFC 9110, section 5.3).
-    forwarded = [pair for pair in got if pair in sent]
-    assert sorted(forwarded, key=itemgetter(0)) == sorted(sent, key=itemgetter(0))
+    assert [pair for pair in got if pair in sent] == sent
