@@ -63,7 +63,7 @@ _Shown: TypeAlias = tuple[Annotated[dict[str, Any], JobView], int]
 )
 async def suspend(api: ApiParts, request: web.Request) -> _Shown:
     """Request that the job is suspended."""
-    return await _set_desired(request, api.commands.suspend, ("SUSPENDED",))
+    return await _set_desired(request, api.commands.suspend, _is_suspended)
 
 
 @operation(
@@ -76,14 +76,23 @@ async def suspend(api: ApiParts, request: web.Request) -> _Shown:
 )
 async def resume(api: ApiParts, request: web.Request) -> _Shown:
     """Request that the job is resumed."""
-    return await _set_desired(request, api.commands.resume, ("IN_QUEUE", "RUNNING"))
+    return await _set_desired(request, api.commands.resume, _continues)
+
+
+def _is_suspended(record: JobRecord) -> bool:
+    return record.state == "SUSPENDED"
+
+
+def _continues(record: JobRecord) -> bool:
+    # A VolcanoJob whose abortion has begun is aborted; the job continues with its next attempt.
+    return record.state in ("IN_QUEUE", "RUNNING") and not record.stopping
 
 
 async def _set_desired(
     request: web.Request,
     command: Callable[[str], Awaitable[JobRecord | None]],
-    done: tuple[str, ...],
+    is_done: Callable[[JobRecord], bool],
 ) -> _Shown:
     record = or_not_found(await command(request.match_info["id"]), "job")
     audit(request, "changed", job=record.id)
-    return view(record), 200 if record.state in done else 202
+    return view(record), 200 if is_done(record) else 202

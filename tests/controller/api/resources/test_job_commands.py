@@ -137,6 +137,16 @@ async def test_suspend_and_resume_are_idempotent(api: Api) -> None:
         assert (await post(api, f"never-was/{wish}"))[0] == 404
 
 
+async def test_a_resumed_job_whose_abortion_has_begun_is_not_done(api: Api) -> None:
+    await submit(api, make_job())
+    await change(api, state="RUNNING", desired="suspended", stopping=True, reason="suspending")
+    for _ in range(2):
+        status, response = await post(api, "j1/resume")
+        assert (status, response["desired"], response["state"]) == (202, "run", "RUNNING")
+    await change(api, state="IN_QUEUE", stopping=False, reason="resumed")
+    assert (await post(api, "j1/resume"))[0] == 200
+
+
 async def test_an_ended_job_is_neither_suspended_nor_resumed(api: Api) -> None:
     await submit(api, make_job())
     for desired in ("run", "suspended"):
