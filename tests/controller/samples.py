@@ -88,6 +88,7 @@ def make_observed_state(record: JobRecord, job: ObservedJob | None = None, *pods
               **fields: Any) -> ObservedState:  # fmt: skip
     """Return the observed state of a job for which nothing is pending."""
     fields.setdefault("runs", recorded_pods(record, *pods))
+    fields.setdefault("ended_since", {pod.uid: 9.0 for pod in pods if pod.is_over})
     done = {"companions_applied": True, "started": True, "completed": False, "cleaned": False}
     return ObservedState(record=record, job=job, pods=pods, **done | fields)
 

@@ -97,6 +97,7 @@ class Observer:
         self._hide_secrets = hide_secrets
         self._readable: dict[str, float] = {}
         self._parked_jobs: set[str] = set()
+        self._ended: dict[str, dict[tuple[str, str], float]] = {}
         self._clock = clock
         self._store = store
         self._informer = informer
@@ -119,6 +120,7 @@ class Observer:
                 self._forget_departed(job_id)
                 self._readable.pop(job_id, None)
                 self._parked_jobs.discard(job_id)
+                self._ended.pop(job_id, None)
                 return None
             now = self._clock()
             shown = _as_of(self._informer.objects_of(record.namespace, job_id), now)
@@ -171,6 +173,7 @@ class Observer:
             cleaned="cleanup" in done,
             submission_hold=hold,
             evictions_allowed=self._evictions_allowed,
+            ended_since=self._ended_since(job_id, shown.pods if undecided else (), now),
             sidecar_seconds=self._sidecar_seconds,
             pods_stale=shown.pods_stale,
             jobs_stale=shown.jobs_stale,
@@ -222,6 +225,23 @@ class Observer:
         calls = self._pipeline.next_calls(hooks)
         later = {hook: at - now for hook, at in calls.items() if at > now}
         return frozenset(later), min(later.values(), default=None)
+
+    def _ended_since(
+        self, job_id: str, pods: Sequence[ObservedPod], now: float
+    ) -> Mapping[str, float]:
+        """Return since when this process observes each of the ended pods in its phase, by uid.
+
+        The time of an end is that of the node's clock, and the node may report the end late.
+        """
+        before = self._ended.pop(job_id, {})
+        found = {}
+        for pod in pods:
+            if pod.is_over:
+                key = (pod.uid, pod.phase)
+                found[key] = min(now, before.get(key, now))
+        if found:
+            self._ended[job_id] = found
+        return {uid: since for (uid, _), since in found.items()}
 
     def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
         """Return whether the ranks have Services exactly if the setting requires them.

@@ -331,7 +331,7 @@ def only_sidecars_run(
 ) -> ConfirmPods | Wait | None:
     """Return the step if only sidecars run in the pods *left*; None otherwise."""
     # The sidecars may still have to forward the last output of the program.
-    due = {pod.uid: seen.runs[pod.uid].seen_at + seen.sidecar_seconds for pod in left}
+    due = {pod.uid: seen.ended_since_of([pod]) + seen.sidecar_seconds for pod in left}
     later = [at for at in due.values() if at > seen.now]
     if len(later) == len(due):
         return Wait(min(later))

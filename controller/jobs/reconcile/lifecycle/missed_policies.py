@@ -12,9 +12,10 @@ end by themselves, run on after their master.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
-from controller.jobs.history.retries import policies_of, triggered
+from controller.jobs.history.retries import Triggered, policies_of, triggered
 from controller.jobs.reconcile.lifecycle.failure import after_failure
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
@@ -24,7 +25,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Step,
     Wait,
 )
-from controller.volcano.observed import ObservedJob
+from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.policies import RESTARTS
 
 MISSED_SECONDS: Final = 300.0
@@ -52,14 +53,15 @@ def _missed_policy(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait 
     """
     if job.phase not in _PHASES:
         return None
-    over = [seen.runs[pod.uid] for pod in seen.staying() if pod.phase in _OVER]
+    over = [pod for pod in seen.staying() if pod.phase in _OVER]
     if not over:
         return None
     policies = policies_of(seen.record)
-    followed = triggered(policies, over)
+    followed = triggered(policies, [seen.runs[pod.uid] for pod in over])
     if followed is None or policies.is_ours(followed.rule):
         return None
-    due_at = followed.at + MISSED_SECONDS
+    # Not the time of the end: a node that was cut off reports an end late, and clocks differ.
+    due_at = seen.ended_since_of(_causes(followed, over)) + MISSED_SECONDS
     if seen.now < due_at:
         return Wait(due_at)
     step = after_failure(seen, job, policies, followed)
@@ -69,3 +71,10 @@ def _missed_policy(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait 
         text = f"{followed.why}, and no retry is left"
         return ConfirmPods(IssueCommand("TerminateJob", text))
     return ConfirmPods(IssueCommand(followed.rule.action, followed.why))
+
+
+def _causes(followed: Triggered, over: Sequence[ObservedPod]) -> list[ObservedPod]:
+    """Return the pods whose ends triggered the policy: one that failed, or all of a task."""
+    if followed.pod_uid:
+        return [pod for pod in over if pod.uid == followed.pod_uid]
+    return [pod for pod in over if pod.task == followed.task]

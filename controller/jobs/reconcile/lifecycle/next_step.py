@@ -341,7 +341,8 @@ def _timed_policies(seen: ObservedState, job: ObservedJob) -> Step | None:
 
 
 def _missed_policies(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
-    may_be_missed = has_policies(seen.record.spec) and not seen.pods_stale
+    is_stale = seen.pods_stale or seen.jobs_stale
+    may_be_missed = has_policies(seen.record.spec) and not is_stale
     return missed_first(seen, job, step) if may_be_missed else step
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from controller.jobs.history.job_record import State, next_state
@@ -40,6 +40,8 @@ class ObservedState:
     """Whether the watch of VolcanoJobs is interrupted, so that ``job`` may be outdated."""
     runs: Mapping[str, PodRecord] = field(default_factory=dict)
     """The records of the current attempt's pods, by uid."""
+    ended_since: Mapping[str, float] = field(default_factory=dict)
+    """Since when this process observes each ended pod in its phase, by uid."""
     sidecar_seconds: float = 60.0
     """How long sidecars may run after the job's own containers have ended."""
     logs_until: float | None = None
@@ -123,6 +125,10 @@ class ObservedState:
             for pod in self.staying()
             if pod.ended is not None and pod.phase == "Running" and pod.others_running
         ]
+
+    def ended_since_of(self, pods: Iterable[ObservedPod]) -> float:
+        """Return since when this process has observed that all of these pods ended."""
+        return max(self.ended_since.get(pod.uid, self.now) for pod in pods)
 
     def only_sidecars_ran(self) -> bool:
         """Return whether only sidecars run, or only sidecars ran until the VolcanoJob was deleted.

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import pytest
@@ -13,7 +14,7 @@ from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import insert_job
 from controller.store.jobs.progress import CompanionRecord, record_companions
-from controller.volcano.observed import OVERDUE_SECONDS
+from controller.volcano.observed import OVERDUE_SECONDS, Ended
 from tests.controller.samples import (
     UID,
     make_job,
@@ -127,3 +128,30 @@ async def test_an_overdue_pod_is_rechecked_in_time_and_then_lost(store: Store) -
     assert before.requeue_after == OVERDUE_SECONDS
     assert [pod.lost for pod in then.pods] == [True, False]
     assert then.requeue_after == 10.0
+
+
+async def test_an_end_counts_from_its_first_observation_in_the_phase(store: Store) -> None:
+    informer = InformerCache(None, instance="test", changed=lambda _: None)  # type: ignore[arg-type]  # no cluster here
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(uid=UID, state="RUNNING"), labels={})
+    now = 1000.0
+    observer = Observer(store, informer, make_pipeline(), clock=lambda: now)
+
+    async def ended_since() -> Mapping[str, float]:
+        one = await observer.observe("j1")
+        assert one is not None
+        return one.ended_since
+
+    informer.pods.put(make_pod())
+    assert await ended_since() == {}
+    # The node's clock is far behind, or the node was cut off.
+    ended = make_pod(ended=Ended(exit_code=1, signal=0, reason="Error", finished_at=5.0))
+    informer.pods.put(ended)
+    assert await ended_since() == {"pod-0": 1000.0}
+    now = 1010.0
+    assert await ended_since() == {"pod-0": 1000.0}
+    # A sidecar ran until now: Volcano has not known the end before.
+    informer.pods.put(replace(ended, phase="Failed"))
+    assert await ended_since() == {"pod-0": 1010.0}
+    informer.pods.drop(ended)
+    assert await ended_since() == {}

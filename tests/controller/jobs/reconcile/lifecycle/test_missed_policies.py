@@ -24,7 +24,8 @@ from tests.controller.jobs.history.test_retries import job, on
 from tests.controller.samples import make_observed, make_observed_state, make_pod
 
 ENDED_AT = 8.0
-DUE_AT = ENDED_AT + MISSED_SECONDS
+SEEN_AT = 9.0
+DUE_AT = SEEN_AT + MISSED_SECONDS
 FAILED = make_pod(
     phase="Failed",
     running=False,
@@ -58,6 +59,20 @@ def test_a_restart_that_volcano_missed_is_another_attempt() -> None:
     assert f"{WHY}; Volcano has not carried out its policy RestartJob" in step.then.message
     # Volcano may only be slow. The step does not depend on another change.
     assert decide(replace(seen, now=DUE_AT - 1)) == Wait(DUE_AT)
+
+
+def test_volcano_has_its_time_for_an_end_that_a_node_reported_late() -> None:
+    # Its node was cut off for minutes. Volcano has learned of the end as late as this controller.
+    late = {"ended_since": {"pod-0": 1000.0}}
+    assert decide(missed(two(on("RestartJob")), now=1001.0, **late)) == Wait(1000 + MISSED_SECONDS)
+    tasks = [{"name": "a", "replicas": 2}, {"name": "b"}]
+    record = job(on("CompleteJob", event="TaskCompleted"), tasks=tasks)
+    pods = [replace(DONE, task="a", index=n, name=f"j-j1-a-{n}", uid=f"a-{n}") for n in (0, 1)]
+    since = {"a-0": 20.0, "a-1": 1000.0}
+    seen = make_observed_state(
+        record, make_observed(), *pods, make_pod(task="b"), now=1001.0, ended_since=since
+    )
+    assert decide(seen) == Wait(1000 + MISSED_SECONDS)
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
@@ -110,6 +125,7 @@ def test_nothing_is_missed_without_a_policy_for_a_pod_that_stays() -> None:
     leaving = replace(FAILED, deleting=True)
     assert decide(missed(two(on("RestartJob")), leaving)) == Wait()
     assert decide(replace(seen, pods_stale=True)) == Wait()
+    assert decide(replace(seen, jobs_stale=True)) == Wait()
     # No policy applies.
     assert decide(missed(two())) == Wait()
     assert decide(missed(two(on("RestartJob", exit_code=3)))) == Wait()

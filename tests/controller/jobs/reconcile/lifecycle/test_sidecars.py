@@ -53,6 +53,14 @@ def test_a_job_ends_some_time_after_its_main_container() -> None:
     assert step_of(job(), left()) == ConfirmPods(SetOutcome(State.SUCCESS, "completed", SAID))
 
 
+def test_a_sidecar_of_a_long_job_has_as_much_time_as_one_of_a_short_job() -> None:
+    seen = make_observed_state(
+        job(), make_observed(), left(), now=5001.0, sidecar_seconds=LEFT_SECONDS,
+        ended_since={"pod-0": 5000.0},
+    )  # fmt: skip
+    assert decide(seen) == Wait(5000 + LEFT_SECONDS)
+
+
 def test_a_failed_main_container_fails_the_job_despite_sidecars() -> None:
     step = step_of(job(), left(code=7))
     text = f"job 0 ended with exit code 7; {SAID}"
