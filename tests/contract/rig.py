@@ -263,7 +263,11 @@ class Rig:
 
     def cookie_of(self, response: Response) -> str:
         """Return the gateway's cookie in *response*, as a browser sends it back."""
-        own = [v for v in response.all("Set-Cookie") if v.startswith(f"{self.cookie_name}=")]
+        begin = f"{self.cookie_name}="
+        # One that is removed has no value.
+        own = [
+            v for v in response.all("Set-Cookie") if v.startswith(begin) and v[len(begin)] != ";"
+        ]
         assert len(own) == 1, response.all("Set-Cookie")
         return own[0].partition(";")[0]
 

@@ -131,6 +131,28 @@ async def test_the_101_of_an_app_is_sanitised(rig: Rig, serve: Serve) -> None:
     assert "alt-svc" not in one.names()
 
 
+async def test_cookies_of_a_101_fit_the_host_and_the_frame_of_their_session(
+    edge: Rig, serve: Serve
+) -> None:
+    # Streamlit sets the cookie without which it takes no upload with its 101.
+    app = await serve()
+    session = await edge.session(app)
+    host = session.host.partition(":")[0]
+    app.script = websocket(None, "Set-Cookie: a=1", f"Set-Cookie: b=1; Domain={host}")
+    frame = [
+        ("Origin", session.origin),
+        ("Sec-Fetch-Dest", "iframe"),
+        ("Sec-Fetch-Site", "cross-site"),
+    ]
+    attributes = "; SameSite=None; Secure; Partitioned"
+    for fields, end in ((frame, attributes), ((), ""), (frame, attributes)):
+        opened = await edge.post_open(session, edge.token(session), fields)
+        own = edge.own(session, edge.cookie_of(opened))
+        for _ in range(2):
+            _, one = await edge.upgrade(session, "/", own)
+            assert one.all("Set-Cookie") == [f"a=1{end}", f"b=1{end}"]
+
+
 def frame_ancestors(message: Message) -> list[set[str]]:
     """Return the frame-ancestors of each policy."""
     policies = [p for field in message.all("Content-Security-Policy") for p in field.split(",")]

@@ -445,7 +445,9 @@ class Exchange(Actions):
         self, switch: UpgradeResponse, accept: bytes, trailing: bytes
     ) -> None:
         self.response_started(101)
-        self.write(switch.write(accept, self.date.field()))
+        fields = switch.fields
+        end_to_end = self.public_fields(fields) if fields.adapts else fields.end_to_end
+        self.write(switch.write(end_to_end, accept, self.date.field()))
         self.start_tunnel(trailing)
 
     def finish_response(self) -> None:

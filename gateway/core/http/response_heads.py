@@ -276,20 +276,22 @@ _TO_ACCEPT: Final = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket
 
 
 class UpgradeResponse(msgspec.Struct, eq=False, gc=False):
-    """The 101 that the browser gets: ``prefix``, a date if it has none, ``suffix``."""
+    """The 101 that the browser gets: its end-to-end fields, a date if it has none, ``suffix``."""
 
-    prefix: bytes
+    fields: ResponseFields
     suffix: bytes
-    has_date: bool
     extensions: bytes | None
     protocol: bytes | None
     at: int = 0
     """Where the accept value was cut out of the cached head."""
 
-    def write(self, accept: bytes, date: bytes) -> bytes:
-        """Return the head in canonical form, with the value *accept* and the field *date*."""
-        date_field = b"" if self.has_date else date
-        return b"".join((self.prefix, date_field, _TO_ACCEPT, accept, self.suffix))
+    def write(self, end_to_end: bytes, accept: bytes, date: bytes) -> bytes:
+        """Return the head in canonical form, with the value *accept* and the field *date*.
+
+        *end_to_end* are the fields as the browser must see them.
+        """
+        date_field = b"" if self.fields.has_date else date
+        return b"".join((_LINE, end_to_end, date_field, _TO_ACCEPT, accept, self.suffix))
 
 
 def read_upgrade_response(
@@ -316,9 +318,8 @@ def read_upgrade_response(
     if fields.socket_protocol is not None:
         lines.append(b"Sec-WebSocket-Protocol: %b\r\n" % fields.socket_protocol)
     response = UpgradeResponse(
-        prefix=_LINE + fields.end_to_end,
+        fields=fields,
         suffix=b"".join((*lines, b"\r\n")),
-        has_date=fields.has_date,
         extensions=fields.socket_extensions,
         protocol=fields.socket_protocol,
     )

@@ -47,7 +47,7 @@ def alone(data: bytes, request: Fields) -> bytes | None:
         return None
     accept = expected_accept(request)
     switch = read_upgrade_response(head, request, accept)
-    return None if switch is None else switch.write(accept, DATE)
+    return None if switch is None else switch.write(switch.fields.end_to_end, accept, DATE)
 
 
 def remembering(known: UpgradeResponseCache, data: bytes, request: Fields) -> bytes | None:
@@ -56,7 +56,7 @@ def remembering(known: UpgradeResponseCache, data: bytes, request: Fields) -> by
     found = known.get(data + b"beyond", request, accept)
     if found is not None:
         assert found[1] == len(data)
-        return found[0].write(accept, DATE)
+        return found[0].write(found[0].fields.end_to_end, accept, DATE)
     said = alone(data, request)
     if said is not None:
         head = READER.read_head(data)
