@@ -30,7 +30,13 @@ keep about two hundred cookies of a domain."""
 _MENTION: Final = re.compile(rb"%b[^;]*" % re.escape(_MARK))
 
 _DOMAIN: Final = re.compile(rb";[ \t]*domain[ \t]*(?:[=;]|$)", re.IGNORECASE)
-_FRAME_ATTRIBUTES: Final = frozenset({b"samesite", b"secure", b"partitioned"})
+# Whole attributes; a cookie can have thirty thousand, so they are not split.
+_DOMAIN_ATTRIBUTE: Final = re.compile(
+    rb";[ \t]*+domain[ \t]*+(?:=([^;]*+))?+(?![^;])", re.IGNORECASE
+)
+_FRAME_ATTRIBUTE: Final = re.compile(
+    rb";[ \t]*+(?:samesite|secure|partitioned)[ \t]*+(?:=[^;]*+)?+(?![^;])", re.IGNORECASE
+)
 
 
 def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
@@ -130,15 +136,10 @@ def without_own_domain(value: bytes, host: bytes) -> bytes | None:
     No host is below that of a session, so the cookie has the same scope without the attribute.
     *host* is in lower case and without a port.
     """
-    pair, *attributes = value.split(b";")
-    others = [pair]
-    for attribute in attributes:
-        name, _, domain = attribute.partition(b"=")
-        if name.strip(_WHITE).lower() != b"domain":
-            others.append(attribute)
-        elif domain.strip(_WHITE).lower().removeprefix(b".") != host:
+    for domain in _DOMAIN_ATTRIBUTE.findall(value):
+        if domain.strip(_WHITE).lower().removeprefix(b".") != host:
             return None
-    return b";".join(others)
+    return _DOMAIN_ATTRIBUTE.sub(b"", value)
 
 
 def framed_cookie(value: bytes) -> bytes:
@@ -146,10 +147,4 @@ def framed_cookie(value: bytes) -> bytes:
 
     Without these attributes browsers drop every cookie that is set in such a frame.
     """
-    pair, *attributes = value.split(b";")
-    others = (
-        attribute
-        for attribute in attributes
-        if attribute.partition(b"=")[0].strip(_WHITE).lower() not in _FRAME_ATTRIBUTES
-    )
-    return b";".join((pair, *others)) + b"; SameSite=None; Secure; Partitioned"
+    return _FRAME_ATTRIBUTE.sub(b"", value) + b"; SameSite=None; Secure; Partitioned"
