@@ -45,9 +45,9 @@ class ResponseFields(msgspec.Struct, eq=False, gc=False):
     form, without framing fields. ``length`` is -1 without ``Content-Length``. ``has_date`` is set
     if ``Date`` is among the fields.
 
-    ``adapts`` is set if there is a ``Location`` or a cookie: what a browser gets of these depends
-    on the host of its request (:mod:`gateway.core.http.public_fields`). ``domain_cookies`` are not
-    in ``end_to_end``.
+    ``has_location`` is set if there is one ``Location``, and it is not a path. ``adapts`` is set if
+    so, or if there is a cookie: what a browser gets of these depends on the host of its request
+    (:mod:`gateway.core.http.public_fields`). ``domain_cookies`` are not in ``end_to_end``.
     """
 
     length: int = -1
@@ -195,7 +195,8 @@ def _take_framing(fields: ResponseFields, values_by_meaning: dict[int, list[byte
 
 def _take_adapted(fields: ResponseFields, values_by_meaning: dict[int, list[bytes]]) -> None:
     # What several locations mean is the browser's to decide.
-    fields.has_location = len(values_by_meaning.get(_LOCATION, ())) == 1
+    locations = values_by_meaning.get(_LOCATION, ())
+    fields.has_location = len(locations) == 1 and not locations[0].startswith(b"/")
     cookies = values_by_meaning.get(_SET_COOKIE)
     if cookies is not None:
         fields.domain_cookies = domain_cookies(cookies)

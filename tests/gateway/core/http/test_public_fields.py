@@ -113,6 +113,12 @@ def test_several_locations_stay_as_they_are() -> None:
     assert fields.end_to_end.startswith(b"Location: http://a/\r\nLocation: http://b/\r\n")
 
 
+def test_a_redirect_to_a_path_is_not_examined_for_each_request() -> None:
+    fields = ResponseReader("x").read(b"Location: /lab?next=http://localhost:8888/\r\n\r\n")
+    assert not fields.adapts
+    assert fields.end_to_end.startswith(b"Location: /lab?next=http://localhost:8888/\r\n")
+
+
 def test_connection_can_nominate_location_and_cookies() -> None:
     fields = ResponseReader("x").read(
         b"Location: http://a/\r\nSet-Cookie: a=1\r\nSet-Cookie: b=1; Domain=x\r\n"
