@@ -278,6 +278,14 @@ def _retry_message(followed: Triggered, policies: Policies) -> str:
     return f"{text}: the whole job is started again, as another attempt"
 
 
+GIVING_UP_SECONDS: Final = 600.0
+"""How old the last event of a refusal may be when Volcano gives up.
+
+Volcano tries for about three minutes, and client-go sends only one event in five minutes about a
+VolcanoJob that has had many (``EventSourceObjectSpamFilter``).
+"""
+
+
 def _refused_pods(
     seen: ObservedState, job: ObservedJob, found: Explanation | None
 ) -> SetOutcome | StartNextAttempt | None:
@@ -311,7 +319,10 @@ def _refused_since(
     if job.phase != "Terminated" or _is_current(seen.record.explained or {}, job):
         return None
     if not job.ran:
-        return 0.0
+        made = len(last_of_replicas(seen.runs.values()))
+        # Once all pods were created, only another client terminates it.
+        is_complete = made >= read_known(seen.record).ranks
+        return None if is_complete else max(0.0, job.phase_since - GIVING_UP_SECONDS)
     ends = [run.ended_at for run in seen.runs.values() if was_taken(run)]
     known = [at for at in ends if at is not None]
     return min(known) if known and _was_evicted(found) else None

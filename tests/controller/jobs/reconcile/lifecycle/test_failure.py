@@ -7,6 +7,7 @@ import pytest
 
 from controller.jobs.history.job_record import State
 from controller.jobs.history.retries import used_retries
+from controller.jobs.reconcile.lifecycle.failure import GIVING_UP_SECONDS
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     ConfirmNotRefused,
@@ -136,6 +137,17 @@ def test_a_job_that_volcano_gave_up_is_not_ended_before_its_events_are_read() ->
     ran = make_observed("Terminated", ran=True)
     assert isinstance(decide(make_observed_state(RUNS, ran)), SetOutcome)
     assert isinstance(decide(make_observed_state(RUNS, ran, runs=gone("a"))), SetOutcome)
+
+
+def test_a_refusal_that_has_passed_does_not_resubmit_a_terminated_job() -> None:
+    # The API server keeps events for an hour. Volcano gives up about three minutes after the first.
+    later = decide(make_observed_state(SUBMITTED, make_observed("Terminated", phase_since=5000.0)))
+    assert isinstance(later, ConfirmNotRefused)
+    assert later.since == 5000.0 - GIVING_UP_SECONDS
+    # The pods were refused, and then created; they wait for nodes.
+    pod = make_pod(phase="Pending", running=False, deleting=True)
+    made = make_observed_state(SUBMITTED, make_observed("Terminated", phase_since=50.0), pod)
+    assert isinstance(decide(made), SetOutcome)
 
 
 def test_an_evicted_job_whose_next_pod_is_refused_is_resubmitted() -> None:

@@ -14,6 +14,7 @@ from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
     ConfirmPods,
     IssueCommand,
+    RunHooks,
     SetOutcome,
     StartNextAttempt,
     Wait,
@@ -73,6 +74,20 @@ def test_volcano_has_its_time_for_an_end_that_a_node_reported_late() -> None:
         record, make_observed(), *pods, make_pod(task="b"), now=1001.0, ended_since=since
     )
     assert decide(seen) == Wait(1000 + MISSED_SECONDS)
+
+
+@pytest.mark.parametrize(("sidecar_seconds", "until"), [(60.0, SEEN_AT + 60.0), (600.0, DUE_AT)])
+def test_a_job_is_due_at_the_earlier_of_two_times(sidecar_seconds: float, until: float) -> None:
+    ended = Ended(exit_code=0, signal=0, reason="Completed", finished_at=ENDED_AT)
+    pods = FAILED, make_pod(1, running=False, ended=ended, others_running=("istio-proxy",))
+    seen = make_observed_state(
+        two(on("RestartJob")), make_observed(), *pods, now=20.0, sidecar_seconds=sidecar_seconds
+    )
+    assert decide(seen) == Wait(until)
+
+
+def test_the_start_hook_runs_while_volcano_may_still_carry_out_a_policy() -> None:
+    assert decide(missed(two(on("RestartJob")), now=20.0, started=False)) == RunHooks("start")
 
 
 @pytest.mark.parametrize("phase", ["Pending", "Running"])
