@@ -6,7 +6,8 @@ KubeError
 ├── AlreadyExists   409: an object of this name exists
 ├── Conflict        409: the object changed since it was read, or has another UID
 ├── Invalid         400, 422: the request is invalid, or an admission webhook refused it
-├── Forbidden       401, 403: the credentials lack the permission
+├── Unauthorized    401: the credentials are not accepted now; says nothing about the object
+├── Forbidden       403: the credentials lack the permission
 ├── Expired         410: the resourceVersion or continue token is too old
 ├── Throttled       429: try again after ``retry_after_seconds``
 └── Unavailable     5xx, timeouts, lost connections: the outcome is not known
@@ -72,6 +73,14 @@ class Invalid(KubeError):
     """The request is invalid, or an admission webhook refused it."""
 
 
+class Unauthorized(KubeError):
+    """The server does not accept the credentials now, and did not execute the call.
+
+    An API server also answers so while it cannot check them: after its start, and while it cannot
+    read ServiceAccounts. So the answer says nothing about permissions or objects.
+    """
+
+
 class Forbidden(KubeError):
     """The credentials lack the permission."""
 
@@ -96,7 +105,7 @@ _NOT_SERVED: Final = (
 
 _BY_STATUS: Mapping[int, type[KubeError]] = {
     400: Invalid,
-    401: Forbidden,
+    401: Unauthorized,
     403: Forbidden,
     404: NotFound,
     409: Conflict,

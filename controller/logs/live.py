@@ -12,7 +12,7 @@ from typing import Final
 import aiohttp
 
 from controller.kube.client import Kube, path_of
-from controller.kube.errors import KubeError, NotFound, Unavailable
+from controller.kube.errors import KubeError, NotFound, Unauthorized, Unavailable
 from controller.kube.kinds import PODS
 from controller.logs.records import (
     Counter,
@@ -135,7 +135,7 @@ class PodLogs:
                         if block := resumer.pass_on(cutter.feed(piece)):
                             counter.see(block)
                             yield block
-            except Unavailable:
+            except (Unauthorized, Unavailable):
                 if not (follow and again):
                     raise
             else:

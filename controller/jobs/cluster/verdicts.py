@@ -26,6 +26,7 @@ from controller.kube.errors import (
     KubeError,
     NotFound,
     Throttled,
+    Unauthorized,
     Unavailable,
 )
 from shared.errors import FumaroleError
@@ -111,7 +112,7 @@ TABLE: Final[tuple[Row, ...]] = (
         _always("waits"), "preparing"),
     # Its namespace, or the permissions in it, do not exist yet.
     Row("not found", _is(NotFound), _always("waits"), "preparing"),
-    Row("not allowed", _is(Forbidden), _always("waits"), "forbidden"),
+    Row("not allowed", _is(Forbidden, Unauthorized), _always("waits"), "forbidden"),
     Row("changed meanwhile", _is(AlreadyExists, Conflict, Expired), _always("retried"), ""),
     # A failed test of a patch is not the job's fault: the object is read again.
     Row("patch does not apply", lambda e: e.status == 422 and not e.details.get("causes")

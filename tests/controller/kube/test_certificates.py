@@ -14,7 +14,7 @@ from aiohttp import web
 
 from controller.kube import transport
 from controller.kube.client import Kube
-from controller.kube.errors import Forbidden, Unavailable
+from controller.kube.errors import Unauthorized, Unavailable
 from controller.kube.exec import ExecFailed, ExecTarget, PodExec
 from controller.kube.kinds import PODS
 from tests.controller.kube.api_server import thing
@@ -197,5 +197,5 @@ async def test_exec_connections_trust_the_new_authority(tmp_path: Path, server: 
 async def test_a_permanently_invalid_certificate_is_refused(tmp_path: Path, server: Server) -> None:
     async with connected(tmp_path, server) as (kube, _site):
         server.good = "nobody"
-        with pytest.raises(Forbidden):
+        with pytest.raises(Unauthorized):
             await kube.get(PODS, "a", "ns")

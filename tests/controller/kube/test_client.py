@@ -18,10 +18,10 @@ from controller.kube.client import Kube, path_of
 from controller.kube.errors import (
     AlreadyExists,
     Conflict,
-    Forbidden,
     Invalid,
     NotFound,
     Throttled,
+    Unauthorized,
     Unavailable,
 )
 from controller.kube.kinds import CONFIG_MAPS, PODS, QUEUES, VCJOBS
@@ -36,7 +36,7 @@ from tests.controller.kube.api_server import (
     write_kubeconfig,
 )
 
-FORBIDDEN = says({"reason": "Unauthorized", "message": "Unauthorized"}, 401)
+UNAUTHORIZED = says({"reason": "Unauthorized", "message": "Unauthorized"}, 401)
 
 
 @pytest.mark.parametrize(
@@ -113,15 +113,22 @@ async def test_a_404_of_an_unserved_group_is_not_found(tmp_path: Path) -> None:
 
 
 async def test_refused_credentials_are_read_again_once(tmp_path: Path) -> None:
-    script = Script(FORBIDDEN, says(thing("a", "1")), FORBIDDEN)
+    script = Script(UNAUTHORIZED, says(thing("a", "1")), UNAUTHORIZED)
     async with serving(script, tmp_path) as kube:
         url = str(kube.configuration.host)
         write_kubeconfig(tmp_path / "kubeconfig", url, token="second")
         await kube.get(PODS, "a", "ns")
         assert script.tokens == ["Bearer first", "Bearer second"]
-        with pytest.raises(Forbidden):
+        with pytest.raises(Unauthorized):
             await kube.get(PODS, "a", "ns")
         assert len(script.tokens) == 4
+
+
+async def test_an_object_is_not_deleted_while_credentials_are_refused(tmp_path: Path) -> None:
+    conflict = says({"reason": "Conflict"}, 409)
+    async with serving(Script(conflict, UNAUTHORIZED), tmp_path) as kube:
+        with pytest.raises(Unauthorized):
+            await kube.ensure_deleted(PODS, "a", "ns", "uid")
 
 
 async def test_a_failed_call_is_retried_unless_it_is_a_put(

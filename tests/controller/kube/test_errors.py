@@ -17,6 +17,7 @@ from controller.kube.errors import (
     NotFound,
     NotServed,
     Throttled,
+    Unauthorized,
     Unavailable,
     error_from,
 )
@@ -26,7 +27,7 @@ from controller.kube.errors import (
     ("status", "body", "kind"),
     [
         (400, {"reason": "BadRequest"}, Invalid),
-        (401, {"reason": "Unauthorized"}, Forbidden),
+        (401, {"reason": "Unauthorized"}, Unauthorized),
         (403, {"reason": "Forbidden"}, Forbidden),
         (404, {"reason": "NotFound"}, NotFound),
         (404, {}, NotFound),

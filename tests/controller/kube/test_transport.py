@@ -14,7 +14,7 @@ from aiohttp import web
 
 from controller.kube import transport
 from controller.kube.client import Kube
-from controller.kube.errors import Forbidden, Unavailable
+from controller.kube.errors import Unauthorized, Unavailable
 from controller.kube.kinds import PODS
 from controller.kube.watch import Changed, watch
 from tests.controller.kube.api_server import Script, listing, says, serving, streams, thing
@@ -134,7 +134,7 @@ async def test_an_always_invalid_token_is_renewed_once_per_call(tmp_path: Path) 
     server.good = "none"
     async with asked_for(plugin, server, tmp_path) as kube:
         for _ in range(2):
-            with pytest.raises(Forbidden):
+            with pytest.raises(Unauthorized):
                 await kube.get(PODS, "a", "ns")
     assert plugin.runs == 3
     assert len(server.requests) == 4

@@ -22,7 +22,7 @@ from controller.store.jobs.progress import record_attempt
 from controller.store.jobs.stored_logs import StoredLog, find_log
 from controller.volcano.observed import ObservedPod
 from tests.clock import Clock
-from tests.controller.kube.api_server import Answer, Script, serving
+from tests.controller.kube.api_server import Answer, Script, says, serving
 from tests.controller.running import eventually
 from tests.controller.samples import UID, make_pod, make_record
 
@@ -52,9 +52,17 @@ def cluster(pods: Collection[ObservedPod], *, hangs: str) -> Answer:
 
 
 async def keep(
-    folder: Path, store: Store, clock: Clock, pods: Collection[ObservedPod], wanted: str
+    folder: Path,
+    store: Store,
+    clock: Clock,
+    pods: Collection[ObservedPod],
+    wanted: str,
+    *first: Answer,
 ) -> StoredLog:
-    """Have the logs of *pods* stored; return that of the pod *wanted* once it is stored."""
+    """Have the logs of *pods* stored; return that of the pod *wanted* once it is stored.
+
+    The API server's first responses are *first*.
+    """
     async with store.write() as transaction:
         await insert_job(transaction, ENDS, labels={})
         term = await raise_term(transaction)
@@ -67,7 +75,7 @@ async def keep(
 
     failed: list[Exception] = []
     (folder / "logs").mkdir()
-    async with serving(Script(cluster(pods, hangs="dead")), folder) as kube:
+    async with serving(Script(*first, cluster(pods, hangs="dead")), folder) as kube:
         logs = LogKeeper(
             store, term=term, logs=PodLogs(kube), storage=FolderStorage(folder / "logs"),
             shown=lambda: (), clock=clock, random=os.urandom, done=lambda _job: None,
@@ -105,3 +113,14 @@ async def test_the_log_of_an_ended_pod_is_awaited_briefly(
     (pod,) = pods_of("dead", [0], deleting=True, lost=True)
     kept = await keep(tmp_path, store, clock, [pod], wanted=pod.uid)
     assert kept.lost == frozenset({"unreadable"})
+
+
+async def test_a_log_is_read_again_after_the_credentials_were_not_accepted(
+    store: Store, clock: Clock, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keeper, "FIRST_PAUSE_SECONDS", 0.01)
+    (pod,) = pods_of("n1", [0], deleting=True)
+    # The client repeats each call once with new credentials.
+    refused = [says({"reason": "Unauthorized"}, 401)] * 4
+    kept = await keep(tmp_path, store, clock, [pod], pod.uid, *refused)
+    assert (kept.lost, [one.lines for one in kept.segments]) == (frozenset(), [1])
