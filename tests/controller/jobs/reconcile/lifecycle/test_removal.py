@@ -217,6 +217,16 @@ def test_an_intentionally_kept_pod_is_removed_with_the_job() -> None:
     assert step == DeletePods((left,))
 
 
+def test_an_ended_pod_that_is_being_deleted_is_awaited() -> None:
+    # Its name, and its volumes, are free only once it is gone.
+    asked = replace(ENDS, desired="ended", removed_uid=UID)
+    leaving = replace(FAILED, deleting=True)
+    seen = make_observed_state(asked, None, leaving, completed=True, cleaned=True)
+    assert decide(seen) == Wait()
+    assert decide(replace(seen, pods=())) == Finish()
+    assert decide(replace(seen, pods=(replace(leaving, lost=True),))) == Finish()
+
+
 def test_a_pod_that_was_left_on_purpose_holds_the_job_until_its_program_has_ended() -> None:
     lost = replace(RUNS, outcome="FAILURE", end_reason="lost", removed_uid=UID)
     runs = recorded_pods(RUNS, make_pod())
