@@ -151,7 +151,10 @@ class Tunnel(asyncio.Protocol):
             activity.up += size
             if not activity.input and data[0] & 0x0F < _FIRST_CONTROL:
                 activity.input = True
-            self.app.write(data)
+            if size > LARGE_BYTES:
+                write_large(self.app, data)
+            else:
+                self.app.write(data)
 
     def receive(self, data: bytes) -> None:
         """Relay *data*, a full read, to the app in several turns; discard it once the tunnel ends.

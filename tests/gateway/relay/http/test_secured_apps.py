@@ -11,9 +11,11 @@ from dataclasses import dataclass
 import pytest
 import uvloop
 
+from gateway.relay import tls_records
 from gateway.relay.dial import make_upstream_tls
+from gateway.relay.tls_records import TlsRecords
 from tests.gateway.relay.authorities import Authority, server_context
-from tests.gateway.relay.harness import Peer, Rig, request, rig, status_of
+from tests.gateway.relay.harness import SWITCH, Peer, Rig, request, rig, status_of, upgrade
 from tests.gateway.upstreams import listening_on
 
 HEAD = b"HTTP/1.1 200 OK\r\n\r\n"
@@ -160,3 +162,45 @@ async def test_a_slow_client_receives_all_bytes_sent_before_the_app_closed(
             body += piece
             await asyncio.sleep(0.001)
         assert (status_of(head), len(body), body == 4 * LARGE) == (200, 4 * len(LARGE), True)
+
+
+async def test_little_is_encrypted_at_once_for_the_app_of_a_websocket(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A read from a socket without TLS can have 250 KB, and OpenSSL's buffers never shrink."""
+    written = [0]
+
+    class Watched(TlsRecords):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            write = self.write
+
+            def watched(data: bytes) -> None:
+                written.append(len(data))
+                write(data)
+
+            self.write = watched
+
+    monkeypatch.setattr(tls_records, "TlsRecords", Watched)
+    frame = b"\x82\xff" + (100_000).to_bytes(8, "big") + bytes(100_004)
+    received = asyncio.get_running_loop().create_future()
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(SWITCH)
+        received.set_result(await reader.readexactly(20 * len(frame)) == 20 * frame)
+        writer.close()
+
+    context = server_context(authority.vouch("localhost"))
+    server = await asyncio.start_server(handle, "127.0.0.1", 0, ssl=context)
+    async with server:
+        port = server.sockets[0].getsockname()[1]
+        to = {"target": {"scheme": "https", "host": "localhost", "port": port}}
+        async with rig(route_changes=to, trust=make_upstream_tls(authority.path)) as r:
+            browser = await r.browser()
+            browser.send(upgrade())
+            assert status_of(await browser.head()) == 101
+            browser.send(20 * frame)
+            assert await asyncio.wait_for(received, 10)
+            browser.close()
+    assert max(written) < (1 << 15) + 4096
