@@ -395,6 +395,10 @@ class Gateway:
             reasons.append("no key of the token issuer could be read yet")
         return reasons
 
+    def degraded(self) -> list[str]:
+        """Return the part of its work that this process cannot do although it is ready."""
+        return list(self.reporter.problems)
+
 
 def _certificates(settings: Settings) -> Certificates | None:
     if settings.tls_cert_file is None or settings.tls_key_file is None:

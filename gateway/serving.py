@@ -65,7 +65,12 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
         async def debug(request: web.Request) -> web.Response:
             return web.json_response(gateway.describe(request.query.get("host")))
 
-        ops = make_ops_app(registry, gateway.reasons, [web.get("/debug/routes", debug)])
+        ops = make_ops_app(
+            registry,
+            gateway.reasons,
+            [web.get("/debug/routes", debug)],
+            degraded=gateway.degraded,
+        )
         ops_address = await stack.enter_async_context(listening(ops, settings.ops_listen))
         listener = Listener(path, sockets, tls=gateway.tls, held=True)
         stack.callback(listener.close)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,6 +24,7 @@ from gateway.bus.follower import Follower
 from gateway.core.access.access_right import AccessRight, ActivityCounter
 from shared.bus import ReportWriter
 from shared.errors import BusUnavailable
+from shared.log import Outage
 from shared.reports import (
     ACTIVITY_KEPT_SECONDS,
     MOST_FAILING,
@@ -237,7 +238,23 @@ class Reporter:
     skipped: int = 0
     """The number of rounds that did not write all that was due."""
     _queue: deque[SessionActivity] = field(init=False, default_factory=deque)
-    _failing: bool = False
+    _failure: str | None = None
+    _outage: Outage = field(
+        init=False,
+        default_factory=lambda: Outage(
+            log, begins="cannot write reports to Redis", ends="reports are written to Redis again"
+        ),
+    )
+
+    @property
+    def problems(self) -> Sequence[str]:
+        """Why the last round was not written; empty if it was.
+
+        Redis can be read and take no writes, as when it is out of memory. Then the route table is
+        current, but no token can be marked as used, and no session can be opened.
+        """
+        why = self._failure
+        return () if why is None else (f"reports cannot be written to Redis: {why}",)
 
     @property
     def waiting(self) -> int:
@@ -266,11 +283,11 @@ class Reporter:
                 await self._write_activities()
         except (BusUnavailable, TimeoutError) as error:
             self.skipped += 1
-            if not self._failing:
-                log.info("cannot write reports to Redis", extra={"why": str(error) or "timed out"})
-            self._failing = True
+            self._failure = str(error) or "timed out"
+            self._outage.failed(self._failure)
         else:
-            self._failing = False
+            self._failure = None
+            self._outage.passed()
 
     def _report(self) -> GatewayReport:
         table = self.follower.table

@@ -52,7 +52,7 @@ class Meters(Collector):
         """The gateway's own responses by class of status."""
         self.refusals: Counter[str] = Counter()
         # An alert fires on the first token_unsure: a counter that starts at 1 shows no increase.
-        self.opens: Counter[str] = Counter({"opened": 0, "token_unsure": 0})
+        self.opens: Counter[str] = Counter({"opened": 0, "bus_lost": 0, "token_unsure": 0})
         self.upstream_failures: Counter[str] = Counter()
         self.ends: Counter[int] = Counter()
         self.http, self.page = Traffic(), Traffic()

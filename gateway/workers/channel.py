@@ -92,6 +92,7 @@ class WorkerStatus(_Message, frozen=True, tag="status"):
     open: int
     accepting: bool
     reasons: tuple[str, ...]
+    degraded: tuple[str, ...] = ()
     measured: Measured | None = None
     described: str | None = None
 

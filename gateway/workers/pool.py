@@ -181,6 +181,11 @@ class WorkerPool:
             return []
         return list(dict.fromkeys(reasons)) or ["no worker accepts connections"]
 
+    def degraded(self) -> list[str]:
+        """Return the parts of their work that workers cannot do, each once."""
+        statuses = [slot.status for slot in self.slots if slot.status is not None]
+        return list(dict.fromkeys(part for status in statuses for part in status.degraded))
+
     @property
     def table(self) -> tuple[Family, ...]:
         """The last metrics of table and bus of the worker that is furthest behind."""

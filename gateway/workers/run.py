@@ -171,6 +171,7 @@ class Worker:
             open=self.path.open,
             accepting=self._listener is not None,
             reasons=tuple(self.gateway.reasons()),
+            degraded=tuple(self.gateway.degraded()),
             measured=self._measured() if request.measured else None,
             described=json.dumps(self.gateway.describe(request.host))
             if request.described

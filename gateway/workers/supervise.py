@@ -198,4 +198,10 @@ def _make_ops(pool: WorkerPool, fork_server: ForkServer, stop: asyncio.Event) ->
     def reasons() -> list[str]:
         return list(dict.fromkeys([*(["draining"] if stop.is_set() else []), *pool.reasons()]))
 
-    return make_ops_app(registry, reasons, [make_debug_workers(pool)], measure=pool.measure)
+    return make_ops_app(
+        registry,
+        reasons,
+        [make_debug_workers(pool)],
+        measure=pool.measure,
+        degraded=pool.degraded,
+    )

@@ -170,3 +170,29 @@ async def test_a_redis_that_rejects_reports_delays_no_request(tmp_path: Path, se
             await asyncio.sleep(0.1)
         log = rig.process.log.read_text()
         assert log.count("cannot write reports to Redis") == 1
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+async def test_a_gateway_says_when_redis_is_read_but_takes_no_writes(
+    tmp_path: Path, serve: Serve, workers: str
+) -> None:
+    async with running_rig(tmp_path, {"WORKERS": workers}) as rig:
+        session, own = await rig.entered(await serve(friendly))
+        await rig.bus.redis.config_set("maxmemory", "1")
+        why = "reports cannot be written to Redis: Redis did not answer: it is out of memory"
+        degraded = {"status": "degraded", "reasons": [why]}
+        await _until_readiness_is(rig, degraded)
+        assert (await rig.get(session, fields=own)).status == 200
+        await rig.bus.redis.config_set("maxmemory", "0")
+        await _until_readiness_is(rig, {"status": "ok", "reasons": []})
+
+
+async def _until_readiness_is(rig: Rig, wanted: dict[str, Any]) -> None:
+    deadline = time.monotonic() + WAIT_SECONDS
+    while True:
+        response = await rig.process.ops_response("/readyz")
+        assert response.status == 200
+        if json.loads(response.body) == wanted:
+            return
+        assert time.monotonic() < deadline, response.body
+        await asyncio.sleep(0.1)

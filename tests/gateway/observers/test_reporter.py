@@ -154,6 +154,22 @@ async def test_a_redis_outage_loses_no_report(bench: ReporterRig) -> None:
     assert report[make_sid(0)].subs == ()
 
 
+async def test_refused_reports_are_a_problem_until_one_is_written(
+    bench: ReporterRig, caplog: pytest.LogCaptureFixture
+) -> None:
+    await bench.turn()
+    assert list(bench.reporter.problems) == []
+    bench.written.fails = True
+    await bench.turn()
+    await bench.turn()
+    assert list(bench.reporter.problems) == ["reports cannot be written to Redis: gone"]
+    (warning,) = caplog.records
+    assert (warning.levelname, warning.message) == ("WARNING", "cannot write reports to Redis")
+    bench.written.fails = False
+    await bench.turn()
+    assert list(bench.reporter.problems) == []
+
+
 async def test_a_hanging_redis_costs_one_reporting_turn(
     bench: ReporterRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
