@@ -16,9 +16,8 @@ from redis.asyncio import Redis
 
 from gateway.bus.head_poller import CALL_SECONDS
 from shared.bus import BusReader, Keys, Mark
-from shared.bus.connection import check_master, named_master, translated
+from shared.bus.connection import check_master, named_master, translated, unavailable
 from shared.bus.keys import CALL_SECONDS as REDIS_SECONDS
-from shared.errors import BusUnavailable
 from shared.events import Head
 
 MARKS_AT_ONCE: Final = 64
@@ -92,8 +91,8 @@ class ReaderWithOwnThread(BusReader):
         try:
             async with asyncio.timeout(CALL_SECONDS):
                 return await self._reader.head()
-        except TimeoutError:
-            raise BusUnavailable("Redis did not answer in time") from None
+        except TimeoutError as error:
+            raise unavailable(error) from error
 
     async def mark_used(self, jti: str, use: str, *, kept_until: float, now: float) -> Mark:
         """As :meth:`BusReader.mark_used`; at most :data:`MARKS_AT_ONCE` are under way."""
@@ -103,8 +102,8 @@ class ReaderWithOwnThread(BusReader):
         try:
             async with asyncio.timeout(REDIS_SECONDS), self._marks:  # waiting included
                 return await self._reader.mark_used(jti, use, kept_until=kept_until, now=now)
-        except TimeoutError:
-            raise BusUnavailable("Redis did not answer in time") from None
+        except TimeoutError as error:
+            raise unavailable(error) from error
 
     async def aclose(self) -> None:
         """Close the connections and stop the thread."""

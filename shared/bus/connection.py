@@ -97,7 +97,12 @@ class translated:  # noqa: N801  # reads as a statement
         if _cancel_requests() > self._cancelling and not isinstance(error, asyncio.CancelledError):
             raise asyncio.CancelledError from error
         if isinstance(error, (RedisError, OSError, TimeoutError, *_NONSENSE)):
-            raise BusUnavailable(f"Redis did not answer: {reason_of(error)}") from error
+            raise unavailable(error) from error
+
+
+def unavailable(error: BaseException) -> BusUnavailable:
+    """Return what to raise for *error*, also for that of a deadline of the caller's own."""
+    return BusUnavailable(f"Redis did not answer: {reason_of(error)}")
 
 
 def reason_of(error: BaseException) -> str:
@@ -363,7 +368,8 @@ class _SlotRetry(Retry):
             except SlotMigrating:
                 if clock() + pause >= until:
                     raise
-            await asyncio.sleep(pause)
+                # Here, so that the error of a caller with a shorter deadline has this cause.
+                await asyncio.sleep(pause)
             pause = min(2 * pause, _LONGEST_PAUSE)
 
 

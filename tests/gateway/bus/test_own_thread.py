@@ -14,12 +14,13 @@ from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
+from redis.crc import key_slot
 
 from gateway.bus.own_thread import MARKS_AT_ONCE, OwnThread, ReaderWithOwnThread
 from shared.bus import Keys, connect
 from shared.errors import BusUnavailable
 from tests.programs import RedisServer
-from tests.redis_nodes import Node, free_ports, running
+from tests.redis_nodes import Node, cluster_site, free_ports, running
 
 # The allowed number of turns for one call; each step of a Redis call takes one turn.
 TURNS = 4
@@ -86,8 +87,25 @@ async def test_a_redis_that_never_responds_times_out(
     with socket.create_server(("127.0.0.1", 0)) as silent:
         async with reading(f"redis://127.0.0.1:{silent.getsockname()[1]}") as reader:
             # not redis' own timeout, which is longer
-            with pytest.raises(BusUnavailable, match="in time"):
+            with pytest.raises(BusUnavailable, match=r"answer: it does not respond in time$"):
                 await reader.head()
+
+
+async def test_a_slot_that_migrates_for_longer_than_the_deadline_is_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.bus.own_thread.CALL_SECONDS", 0.5)
+    monkeypatch.setattr("gateway.bus.own_thread.REDIS_SECONDS", 0.5)
+    slot = key_slot(Keys("test").head.encode())
+    async with cluster_site(tmp_path, slot) as site, reading(site.url) as reader:
+        source, target = [
+            str(await one.ask("CLUSTER", "MYID")) for one in (site.master, site.other)
+        ]
+        await site.other.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source)
+        await site.master.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target)
+        for call in (reader.head, lambda: mark(reader)):
+            with pytest.raises(BusUnavailable, match=r"the slot is on its way to another node$"):
+                await call()
 
 
 async def test_an_unreachable_redis_is_reported(tmp_path: object) -> None:
