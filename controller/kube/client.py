@@ -167,6 +167,15 @@ class Kube:
 
         return read_list(open_page, _selectors(labels, fields), transform, paged=paged)
 
+    async def version_of(self, kind: Kind) -> str:
+        """Return the resourceVersion that a list of all objects has now; empty if it has none.
+
+        Without a selector, for which the server might read all objects until one matches.
+        """
+        page = await self._transport.call("GET", path_of(kind), query={"limit": "1"})
+        version = page["metadata"].get("resourceVersion")
+        return version if isinstance(version, str) else ""
+
     async def metadata(self, kind: Kind, *, labels: str) -> AsyncIterator[Objects]:
         """Yield the metadata of the objects in all namespaces that match *labels*, in parts.
 

@@ -1,9 +1,9 @@
 """An endless stream of a kind's objects.
 
 The stream begins with all objects, in parts, and continues with each change. It lists all objects
-again only if the server no longer has the last version (410 Gone), sends an older version, or sends
-nothing after it. After a stream that the server ended, or a lost connection, it continues from the
-last version (Kubernetes API concepts, "Efficient detection of changes").
+again only if the server no longer has the last version (410 Gone), has or sends an older version,
+or does not end the stream in time. After a stream that the server ended, or a lost connection, it
+continues from the last version (Kubernetes API concepts, "Efficient detection of changes").
 
 Of several API servers behind one address, one may lag behind. A list that is older than the last
 version is requested again for about half a minute. After that it is accepted: etcd was restored.
@@ -29,9 +29,11 @@ from controller.kube.decoding import WHOLE, FieldTransform, Object, decode_line,
 from controller.kube.errors import Expired, KubeError, Unavailable, error_from
 from controller.kube.kinds import Kind
 
-STREAM_SECONDS: Final = 240.0
+STREAM_SECONDS: Final = 75.0
+"""How long the server is to keep a stream open. A server whose etcd reports no progress sends no
+bookmark while a kind does not change; so the end of the stream shows that the connection lives."""
 QUIET_SECONDS: Final = 90.0
-"""Bookmarks arrive about every minute; a connection that is silent for longer is dead."""
+"""A connection that is silent for longer is dead."""
 SHORT_SECONDS: Final = 5.0
 """A stream that ends sooner did not reach its own timeout: the next one waits a little."""
 FIRST_PAUSE_SECONDS: Final = 0.2
@@ -192,7 +194,7 @@ class _Stream:
     ) -> None:
         self._kube = kube
         self._connection = connection
-        self._path = path_of(kind)
+        self._kind, self._path = kind, path_of(kind)
         self._labels = labels
         self._report = report
         self._transform = transform
@@ -206,6 +208,10 @@ class _Stream:
         self._expired_lists = 0
         self._fruitless = 0
         self._opened = inf
+        self._was_quiet = False
+        """Whether the last stream ended in time, but without an event."""
+        self._heard = False
+        """Whether the stream has sent an event."""
 
     async def events(self) -> AsyncGenerator[WatchEvent, None]:
         """Yield the changes; first all objects if the last version is not known.
@@ -219,6 +225,9 @@ class _Stream:
             async with aclosing(self._list()) as listing:
                 async for some in listing:
                     yield some
+        elif self._was_quiet:
+            await self._check_store(self._version)
+        self._heard = False
         async with aclosing(self._changes(self._version or "")) as changes:
             async for change, seen in changes:
                 if _is_older(seen, self._version or ""):
@@ -227,12 +236,21 @@ class _Stream:
                 self._opened = min(self._opened, self._clock())
                 self._report(None)
                 if change is not None or seen != self._version:
-                    self._fruitless = 0
+                    self._fruitless, self._heard = 0, True
                 if seen != self._version:
                     self._backoff.reset()
                     self._version = seen
                 if change is not None:
                     yield change
+
+    async def _check_store(self, version: str) -> None:
+        """Raise Expired if the server is behind *version*: its store was restored.
+
+        It sends nothing then until it has reached the version.
+        """
+        if _is_older(await self._kube.version_of(self._kind), version):
+            raise _WentBack("its store is older than the last version")
+        self._was_quiet = False
 
     def begin_again(self, error: Expired) -> float:
         """Have all objects listed after *error*; return how many seconds to wait."""
@@ -255,6 +273,7 @@ class _Stream:
         """Return how many seconds to wait after a stream that the server ended."""
         if self._clock() - self._opened < SHORT_SECONDS:
             return self._backoff.pause()
+        self._was_quiet = not self._heard
         self._backoff.reset()
         return 0.0
 

@@ -193,6 +193,42 @@ async def test_a_resource_version_from_the_future_lists_again(
     assert script.requests[-1][2]["resourceVersion"] == "10"
 
 
+async def test_a_stream_that_ends_without_an_event_continues_from_its_version(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    # A server whose etcd reports no progress sends no bookmark while its kind does not change.
+    monkeypatch.setattr(module, "SHORT_SECONDS", 0.0)
+    script = Script(
+        listing(thing("a", "4"), version="5"),
+        streams(),
+        listing(thing("b", "2"), version="8", **{"continue": "more"}),
+        streams(),
+        listing(thing("b", "2"), version="9", **{"continue": "more"}),
+        streams(("ADDED", thing("c", "11")), then="hang"),
+    )
+    assert names(await events(script, tmp_path, 2)) == ["=a", "+c"]
+    assert [query.get("resourceVersion") for _, _, query in script.requests] == [
+        None, "5", None, "5", None, "5"
+    ]  # fmt: skip
+    assert "labelSelector" not in script.requests[2][2]
+    assert caplog.records == []
+
+
+async def test_a_quiet_server_that_is_behind_is_listed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SHORT_SECONDS", 0.0)
+    monkeypatch.setattr(module, "LONGEST_PAUSE_SECONDS", 0.01)
+    restored = listing(thing("b", "9"), version="10")
+    script = Script(
+        listing(thing("a", "105830"), version="105830"),
+        streams(),
+        *[restored] * (1 + module.MOST_OLDER + 1),
+        streams(("ADDED", thing("c", "11")), then="hang"),
+    )
+    assert names(await events(script, tmp_path, 3)) == ["=a", "=b", "+c"]
+
+
 async def test_an_event_with_an_older_resource_version_lists_again(tmp_path: Path) -> None:
     # A stale event would restore a deleted object, and no later event would delete it.
     script = Script(
