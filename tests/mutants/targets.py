@@ -100,7 +100,7 @@ TARGETS: Final = (
     Target("controller/sessions/interval.py", (f"{_SESSIONS}interval.py",)),
     *(
         Target(f"controller/jobs/reconcile/lifecycle/{module}.py", _LIFECYCLE)
-        for module in ("next_step", "failure")
+        for module in ("next_step", "missed_policies", "failure", "removal")
     ),
     Target(
         "controller/jobs/reconcile/ending.py",
@@ -114,13 +114,16 @@ TARGETS: Final = (
         "controller/jobs/reconcile/adoption.py",
         (f"{_RECONCILE}adoption.py", f"{_RECONCILE}store_identity.py"),
     ),
-    Target(
-        "controller/leader/leader.py",
-        (
-            "tests/controller/leader/test_leader.py",
-            "tests/controller/leader/test_leader_parts.py",
-            "tests/controller/leader/test_standby.py",
-        ),
+    *(
+        Target(
+            f"controller/leader/{module}.py",
+            (
+                "tests/controller/leader/test_leader.py",
+                "tests/controller/leader/test_leader_parts.py",
+                "tests/controller/leader/test_standby.py",
+            ),
+        )
+        for module in ("leader", "term")
     ),
     Target(
         "controller/leader/election.py",
