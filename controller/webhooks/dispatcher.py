@@ -317,7 +317,7 @@ class _Dispatcher:
             if row is not None:
                 self._counts.accepted_after(self._receiver.name, time.time() - row.at)
         else:
-            about = {"outcome": result.outcome, "status": result.status}
+            about = {"outcome": result.outcome, "status": result.status, "why": result.why}
             self._log("a webhook was not accepted", **about)
             if result.outcome == "gone" and not deliveries.disabled:
                 deliveries.disabled = True

@@ -9,11 +9,13 @@ import asyncio
 import base64
 import hashlib
 import hmac
+import os
 import socket
+import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 import aiohttp
@@ -72,11 +74,15 @@ class Message:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The result of an attempt; ``retry_after`` is in seconds, 0 without the header."""
+    """The result of an attempt; ``retry_after`` is in seconds, 0 without the header.
+
+    ``why`` is the error of an attempt without a response, for the log. It holds no URL.
+    """
 
     outcome: Outcome
     status: int | None = None
     retry_after: float = 0.0
+    why: str | None = field(default=None, compare=False)
 
     @property
     def reached(self) -> bool:
@@ -127,13 +133,13 @@ class Sender:
                 return result
         except aiohttp.ClientConnectorError as error:
             forbidden = isinstance(error.os_error, AddressForbidden)
-            return Result("forbidden" if forbidden else "unreachable")
+            return Result("forbidden" if forbidden else "unreachable", why=_reason(error.os_error))
         except aiohttp.ConnectionTimeoutError:
-            return Result("unreachable")
+            return Result("unreachable", why=f"no connection within {CONNECT_SECONDS:g} s")
         except TimeoutError:
-            return Result("timed_out")
-        except (aiohttp.ClientError, OSError):
-            return Result("broken")
+            return Result("timed_out", why=f"no response within {ATTEMPT_SECONDS:g} s")
+        except (aiohttp.ClientError, OSError) as error:
+            return Result("broken", why=type(error).__name__)
 
     def _judge(self, response: aiohttp.ClientResponse) -> Result:
         status = response.status
@@ -146,6 +152,19 @@ class Sender:
             outcome = "gone"
         after = retry_after(response.headers.get("Retry-After", ""), now=self._clock()) or 0.0
         return Result(outcome, status, after)
+
+
+def _reason(error: OSError) -> str:
+    """Return why no connection was made, in the words of TLS or of the system."""
+    match error:
+        case ssl.SSLCertVerificationError():
+            return f"its certificate is not trusted: {error.verify_message}"
+        case ssl.SSLError():
+            return f"no TLS with it: {error.reason}"
+        case OSError(errno=int(number)) if number > 0:
+            return os.strerror(number)
+        case _:
+            return error.strerror or str(error) or type(error).__name__
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
@@ -171,7 +190,7 @@ async def opened_sender(
 
     def make_socket(info: AddressInfo) -> socket.socket:
         if not allowed.allow(info[4][0]):
-            raise AddressForbidden("the address is not listed")
+            raise AddressForbidden(f"the address {info[4][0]} is not listed")
         return socket.socket(*info[:3])
 
     connector = aiohttp.TCPConnector(

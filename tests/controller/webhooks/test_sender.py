@@ -217,7 +217,9 @@ async def test_special_and_private_addresses_are_dialled_only_if_listed(
 async def test_a_wider_network_allows_neither_metadata_nor_loopback() -> None:
     wide = tuple(map(ip_network, ("0.0.0.0/0", "::/0", "10.0.0.0/8", "fc00::/7")))
     for host in ("127.0.0.1", "169.254.169.254", "[fd00:ec2::254]", "192.168.1.1"):
-        assert (await attempt(f"http://{host}:9/", networks=wide)).outcome == "forbidden"
+        result = await attempt(f"http://{host}:9/", networks=wide)
+        assert result.outcome == "forbidden"
+        assert result.why == f"the address {host.strip('[]')} is not listed"
 
 
 def info(address: str, port: int) -> AddressInfo:
@@ -287,22 +289,30 @@ async def test_an_untrusted_receiver_is_sent_nothing(
     ours, theirs = Authority(tmp_path, "ours"), Authority(tmp_path, "theirs")
     good = ours.vouch("127.0.0.1", "localhost")
     cases = [
-        (good, ours.path, "accepted"),
-        (good, theirs.path, "unreachable"),
-        (good, None, "unreachable"),
-        (ours.vouch("elsewhere.example.com"), ours.path, "unreachable"),
-        (ours.vouch("127.0.0.1", over=True), ours.path, "unreachable"),
+        (good, ours.path, "accepted", None),
+        (good, theirs.path, "unreachable", "unable to get local issuer certificate"),
+        (good, None, "unreachable", "unable to get local issuer certificate"),
+        (ours.vouch("elsewhere.example.com"), ours.path, "unreachable", "IP address mismatch"),
+        (ours.vouch("127.0.0.1", over=True), ours.path, "unreachable", "has expired"),
     ]
-    for certificate, authorities, outcome in cases:
+    for certificate, authorities, outcome, why in cases:
         server = Server()
         async with server.listening(server_context(certificate)):
             url = server.url.replace("http:", "https:")
-            assert (await attempt(url, authorities=authorities)).outcome == outcome
+            result = await attempt(url, authorities=authorities)
+        assert result.outcome == outcome
+        if why is None:
+            assert result.why is None
+        else:
+            assert result.why is not None
+            assert result.why.startswith("its certificate is not trusted: ")
+            assert why in result.why
         assert len(server.requests) == (outcome == "accepted")
     plain = Server()
     monkeypatch.setattr(module, "CONNECT_SECONDS", 0.5)
     async with plain.listening():
         assert (await attempt(plain.url.replace("http:", "https:"))).outcome == "unreachable"
     silent = Server()
-    assert (await attempt(silent.url)).outcome == "unreachable"  # nothing listens
+    result = await attempt(silent.url)  # nothing listens
+    assert (result.outcome, result.why) == ("unreachable", "Connection refused")
     silent.close()
