@@ -99,6 +99,18 @@ def test_a_failure_without_message_is_concluded_by_a_pods_reason() -> None:
     assert step == SetOutcome(State.FAILURE, "failed", text)
 
 
+def test_events_of_failed_pods_are_awaited_for_half_a_minute() -> None:
+    ended = make_observed("Failed", phase_since=100.0)
+    restarts = job(on("RestartJob"))
+    assert decide(make_observed_state(restarts, ended, now=129.0)) == Wait(130.0)
+    assert isinstance(decide(make_observed_state(restarts, ended, now=130.0)), ConfirmPods)
+    # The failure is known, no policy restarts anything, or this controller ended the VolcanoJob.
+    known = make_observed_state(restarts, ended, runs=gone("a"), now=101.0)
+    others = (job(on("AbortJob")), replace(restarts, ordered="AbortJob", ordered_why="so"))
+    for seen in (known, *(make_observed_state(one, ended, now=101.0) for one in others)):
+        assert isinstance(decide(seen), ConfirmPods)
+
+
 QUOTA = {"uid": UID, "reason": "forbidden", "message": "exceeded quota", "details": {}}
 
 
