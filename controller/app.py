@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, Gauge
 from redis.asyncio import Redis
 
 from controller.api.application import make_api_app
@@ -120,6 +120,7 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
         if "api" in settings.roles:
             await _start_api(process, core, kube, leading, redis, notifications, stack)
         debug = [_make_debug_route(leading)] if leading is not None else []
+        _measure_readiness(process)
         ops = make_ops_app(
             process.registry,
             process.readiness,
@@ -132,6 +133,18 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
         _publish_addresses(process)
         await stopping.wait()
         log.info("shutting down")
+
+
+def _measure_readiness(process: Process) -> None:
+    """Count the reasons of /readyz: an alert cannot read its body, and `degraded` is 200."""
+    gauge = Gauge(
+        "fumarole_controller_problems",
+        "Reasons that /readyz gives now",
+        ["status"],
+        registry=process.registry,
+    )
+    gauge.labels("not_ready").set_function(lambda: len(process.readiness()))
+    gauge.labels("degraded").set_function(lambda: len(process.degradation()))
 
 
 @asynccontextmanager

@@ -31,6 +31,12 @@ async def test_without_redis_the_api_of_a_single_replica_stays_ready(
             body = await response.json()
         assert (response.status, body["status"]) == (200, "degraded")
         assert body["reasons"][0] == "routes are not published to Redis"
+        url = f"http://{one.addresses['ops']}/metrics"
+        async with aiohttp.ClientSession() as http, http.get(url) as response:
+            lines = (await response.text()).splitlines()
+        assert 'fumarole_controller_problems{status="not_ready"} 0.0' in lines
+        count = float(len(body["reasons"]))
+        assert f'fumarole_controller_problems{{status="degraded"}} {count}' in lines
         await one.submit("goes")
         await one.until("goes", "RUNNING")
 
