@@ -77,15 +77,15 @@ class OpenPage:
     async def get(self, request: web.Request) -> web.Response:
         """Serve the page whose script takes the token from the URL fragment and posts it."""
         texts = texts_for(request)
-        enter = link_action("/", texts("actions.enter"), first=True)
-        way_in = f'<p id="way-in" hidden>{enter}</p>'
+        way_in = _way_in(request, "/")
+        enter = link_action(way_in, texts("actions.enter"), first=True) if way_in else ""
         card = Card(
             title=texts("opening.title"),
             status=texts("opening.text"),
             actions=f'<noscript><p class="next">{escape(texts("opening.needs_javascript"))}</p>'
             '</noscript><p id="what-next" class="next" hidden>'
             f"{escape(texts('opening.again'))}</p>"
-            + (way_in if page_request_of(request).holder else ""),
+            + (f'<p id="way-in" hidden>{enter}</p>' if enter else ""),
             script="open.js",
             busy=True,
             data={"frame": SAME_SITE} if _framed_by(request) == SAME_SITE else {},
@@ -110,8 +110,8 @@ class OpenPage:
             if place is not None:
                 self.responses.record(page_request, refusal, operation="open", who=attempt.claims)
                 return _redirect(place)
-            if refusal.code in _LINK_AT_FAULT and attempt.opening and page_request.holder:
-                refusal = refusal.with_way_in(attempt.opening.next)
+            if refusal.code in _LINK_AT_FAULT and attempt.opening is not None:
+                refusal = refusal.with_way_in(_way_in(request, attempt.opening.next))
             return self.responses.refuse(request, refusal, operation="open", who=attempt.claims)
 
     async def _open(
@@ -259,6 +259,14 @@ def _entered_place(
     if page_request.holder != claims.sub or not prefers_html(field_of(request, "Accept")):
         return None
     return _place_of(route, opening.next, request.headers.get("Sec-Fetch-Dest"))
+
+
+def _way_in(request: web.Request, after: str) -> str:
+    """Return the path at which the browser's user goes on; empty if nobody is signed in."""
+    page_request = page_request_of(request)
+    if page_request.holder is None or page_request.route is None:
+        return ""
+    return _place_of(page_request.route, after, request.headers.get("Sec-Fetch-Dest"))
 
 
 def _redirect(place: str) -> web.Response:

@@ -113,7 +113,7 @@ class Refusal:
         return replace(self, sent="link" if opening else "form")
 
     def with_way_in(self, path: str) -> Refusal:
-        """Return the same refusal of a link, to a user who is signed in without it."""
+        """Return the same refusal of a link; *path* is empty if nobody is signed in."""
         return replace(self, way_in=path)
 
     def with_retry_after(self, seconds: int) -> Refusal:

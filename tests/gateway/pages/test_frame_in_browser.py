@@ -190,3 +190,17 @@ async def test_only_browser_navigations_of_framed_routes_redirect_to_the_bar(wor
         assert places[framed, ""] == places[plain, "document"] == "/lab"
         refused = await gateway.ask(framed, "GET", FRAME, {"Accept": "text/html"})
         assert refused.status == 401
+
+
+async def test_the_way_into_an_open_session_keeps_the_bar(world: World, person: Person) -> None:
+    async with web_app() as app:
+        sid, old = await world.publish(port=app.port, frame=True), int(time.time()) - 500
+        await person.follow_link(sid)
+        await person.page.wait_for_url(person.url(sid, f"{FRAME}#/"))
+        enter = person.page.get_by_role("link", name="Go to the session")
+        await person.follow_link(sid, then="&next=/lab%3Fa=%22b", iat=old, exp=old + 60)
+        await enter.click()
+        await person.page.wait_for_url(person.url(sid, f"{FRAME}#/lab?a=%22b"))
+        await person.page.goto(person.url(sid, "/.fumarole/open"))
+        await enter.click()
+        await person.page.wait_for_url(person.url(sid, f"{FRAME}#/"))
