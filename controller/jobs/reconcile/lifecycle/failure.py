@@ -318,12 +318,12 @@ def _refused_since(
     """Return since when events may say that the pods were refused; None: no event matters."""
     if job.phase != "Terminated" or _is_current(seen.record.explained or {}, job):
         return None
+    last = last_of_replicas(seen.runs.values())
     if not job.ran:
-        made = len(last_of_replicas(seen.runs.values()))
         # Once all pods were created, only another client terminates it.
-        is_complete = made >= read_known(seen.record).ranks
+        is_complete = len(last) >= read_known(seen.record).ranks
         return None if is_complete else max(0.0, job.phase_since - GIVING_UP_SECONDS)
-    ends = [run.ended_at for run in seen.runs.values() if was_taken(run)]
+    ends = [run.ended_at for run in last if was_taken(run)]
     known = [at for at in ends if at is not None]
     return min(known) if known and _was_evicted(found) else None
 

@@ -182,6 +182,23 @@ def test_an_evicted_job_whose_next_pod_is_refused_is_resubmitted() -> None:
     assert decide(replace(seen, record=spent)) == step.then
 
 
+def test_only_refusals_after_the_last_eviction_of_a_rank_count() -> None:
+    evicted: dict[str, Any] = {"reason": "Evicted"}
+    job = make_observed("Terminated", ran=True, phase_since=90.0)
+    again = gone("a", ended_at=10.0, seen_at=1.0, **evicted) | gone(
+        "b", ended_at=40.0, seen_at=20.0, **evicted
+    )
+    ranks = gone("a", ended_at=60.0, **evicted) | gone("b", 1, ended_at=40.0, **evicted)
+    for runs in (again, ranks):
+        step = decide(make_observed_state(RUNS, job, runs=runs, evictions_allowed=1))
+        assert isinstance(step, ConfirmNotRefused)
+        assert step.since == 40.0
+    # The pod after the evicted one ran, and failed by itself.
+    later = gone("a", ended_at=10.0, seen_at=1.0, **evicted) | gone("b", exit_code=3, seen_at=20.0)
+    seen = make_observed_state(RUNS, job, runs=later, evictions_allowed=1)
+    assert isinstance(decide(seen), SetOutcome)
+
+
 def test_a_job_whose_pods_are_finally_refused_fails_with_the_reason() -> None:
     causes = "pod_security", "limit_range", "admission", "quota_unspecified", "pod_invalid"
     for_good = map(refused, causes)

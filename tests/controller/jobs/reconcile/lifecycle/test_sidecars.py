@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -59,6 +60,30 @@ def test_a_sidecar_of_a_long_job_has_as_much_time_as_one_of_a_short_job() -> Non
         ended_since={"pod-0": 5000.0},
     )  # fmt: skip
     assert decide(seen) == Wait(5000 + LEFT_SECONDS)
+
+
+def test_the_sidecars_of_each_pod_have_their_own_time() -> None:
+    since = {"pod-0": 10.0, "pod-1": 30.0, "pod-2": 50.0}
+    proxies = {"others_running": ("istio-proxy", "vault")}
+    pods = left(**proxies), left(1, **proxies), left(2, **proxies)
+    seen = make_observed_state(
+        job(replicas=3), make_observed(), *pods, sidecar_seconds=LEFT_SECONDS, ended_since=since
+    )
+    for now, until in ((10.0, 30.0), (30.0, 50.0), (50.0, 70.0)):
+        assert decide(replace(seen, now=now)) == Wait(until)
+    step = decide(replace(seen, now=70.0))
+    assert isinstance(step, ConfirmPods)
+    assert isinstance(step.then, SetOutcome)
+    assert (step.then.message or "").startswith("its containers istio-proxy, vault went on")
+
+
+def test_a_job_has_not_succeeded_until_all_its_tasks_have() -> None:
+    record = job(tasks=[{"name": "job"}, {"name": "worker"}])
+    worker = left(code=7, uid="w", name="j-j1-worker-0", task="worker")
+    step = step_of(record, left(), worker)
+    assert isinstance(step, ConfirmPods)
+    assert isinstance(step.then, SetOutcome)
+    assert step.then.outcome is State.FAILURE
 
 
 def test_a_failed_main_container_fails_the_job_despite_sidecars() -> None:
