@@ -64,7 +64,7 @@ def test_a_sidecar_of_a_long_job_has_as_much_time_as_one_of_a_short_job() -> Non
 
 def test_the_sidecars_of_each_pod_have_their_own_time() -> None:
     since = {"pod-0": 10.0, "pod-1": 30.0, "pod-2": 50.0}
-    proxies = {"others_running": ("istio-proxy", "vault")}
+    proxies: dict[str, Any] = {"others_running": ("istio-proxy", "vault")}
     pods = left(**proxies), left(1, **proxies), left(2, **proxies)
     seen = make_observed_state(
         job(replicas=3), make_observed(), *pods, sidecar_seconds=LEFT_SECONDS, ended_since=since
