@@ -8,6 +8,9 @@ from typing import Any
 
 import yaml
 
+from gateway.tls import _RETRY_LOOKS as RETRY_LOOKS
+from gateway.tls import LOOK_SECONDS
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/metrics.md").read_text()
 _NAME = re.compile(r"fumarole_\w+")
@@ -34,3 +37,13 @@ def test_each_documented_alert_is_a_rule_with_an_explanation() -> None:
         assert rule["annotations"]["summary"], rule
         assert rule["annotations"]["description"], rule
         assert rule["labels"]["severity"] in ("warning", "critical"), rule
+
+
+def test_a_new_file_that_is_refused_once_raises_no_alarm() -> None:
+    """A certificate and its key are replaced in any order, and may be refused in between."""
+    alerts = {rule["alert"]: rule for rule in rules()}
+    for name in ("FumaroleCertificateRefused", "FumaroleAssertionKeysRefused"):
+        window = int(re.findall(r"\[(\d+)m\]", alerts[name]["expr"])[0])
+        pending = int(alerts[name]["for"].removesuffix("m"))
+        retry = RETRY_LOOKS * LOOK_SECONDS / 60
+        assert retry < window < pending
