@@ -47,3 +47,10 @@ def test_a_new_file_that_is_refused_once_raises_no_alarm() -> None:
         pending = int(alerts[name]["for"].removesuffix("m"))
         retry = RETRY_LOOKS * LOOK_SECONDS / 60
         assert retry < window < pending
+
+
+def test_tables_are_compared_at_the_same_event_only() -> None:
+    """Gateways are scraped seconds apart, and the hash changes with each event."""
+    (rule,) = (rule for rule in rules() if rule["alert"] == "FumaroleTablesDiffer")
+    assert "count by (epoch, seq)" in rule["expr"]
+    assert "for" not in rule  # the labels change with each event, and a pending time starts anew
