@@ -54,3 +54,10 @@ def test_tables_are_compared_at_the_same_event_only() -> None:
     (rule,) = (rule for rule in rules() if rule["alert"] == "FumaroleTablesDiffer")
     assert "count by (epoch, seq)" in rule["expr"]
     assert "for" not in rule  # the labels change with each event, and a pending time starts anew
+
+
+def test_an_event_that_was_late_before_a_quiet_time_raises_no_alarm() -> None:
+    """The lag is that of the last event, so it stays until the next one."""
+    (rule,) = (rule for rule in rules() if rule["alert"] == "FumaroleEventsLate")
+    assert rule["expr"].endswith("and on (instance, job) changes(fumarole_gateway_seq[2m]) > 0")
+    assert rule["for"] == "2m"
