@@ -264,7 +264,8 @@ class EndActions:
             decided["started_at"] = first  # it ran between two observations
         async with self._records.lead() as transaction:
             after = await self._records.update(transaction, seen.record, **decided)
-            if after is not None:
+            # An attempt that another one was to follow is closed already.
+            if after is not None and seen.record.renewal is None:
                 outcome = step.outcome.value
                 await self._close_attempt(
                     transaction, seen, outcome, step.reason, step.message, step.details

@@ -113,6 +113,21 @@ async def test_a_replaced_attempt_is_closed_with_the_reason(
         assert (closed.retries, closed.restarts) == (4, 2)
 
 
+async def test_an_end_before_the_next_attempt_leaves_the_last_one_as_it_ended(
+    store: Store, clock: Clock
+) -> None:
+    async with world(store, clock, RUNS) as w:
+        seen = make_observed_state(RUNS, make_observed("Failed"))
+        await w.ends.start_next_attempt(StartNextAttempt("evicted", "once more", WHY), seen)
+        closed = await w.attempts()
+        clock.now += 60.0
+        await w.somebody_ends_it()
+        seen = replace(seen, record=await w.record())
+        await w.ends.set_outcome(SetOutcome(State.SUCCESS, "asked"), seen)
+        assert (await w.record()).outcome == "SUCCESS"
+        assert await w.attempts() == closed
+
+
 async def test_a_given_up_job_is_decided_anew_if_an_event_says_that_its_pods_were_refused(
     store: Store, clock: Clock
 ) -> None:
