@@ -102,6 +102,36 @@ class RateLimit(logging.Filter):
         return True
 
 
+class LineHandler(logging.StreamHandler[TextIO]):
+    """Writes whole lines, also after a write has failed, as on a full disk.
+
+    A failed write may leave half a line. The next one begins on a line of its own, and has the
+    number of lost lines.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        super().__init__(stream)
+        self._lost = 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write *record*."""
+        lost = self._lost
+        super().emit(record)
+        if self._lost == lost:
+            self._lost = 0
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line of *record*."""
+        if not self._lost:
+            return super().format(record)
+        record.lost_lines = self._lost
+        return "\n" + super().format(record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # of the base class
+        """Count a line that could not be written. It can be reported nowhere else."""
+        self._lost += 1
+
+
 @dataclass(frozen=True, slots=True)
 class LogSettings:
     """The log settings of a process."""
@@ -144,14 +174,14 @@ def configure(
     The audit log goes there as well, at every *level*. Its lines are never dropped, since
     :mod:`shared.audit` limits the records that unauthenticated clients cause.
     """
-    handler = logging.StreamHandler(stream or sys.stderr)
+    handler = LineHandler(stream or sys.stderr)
     handler.setFormatter(JsonFormatter() if style == "json" else TextFormatter())
     handler.addFilter(WithoutRequests())
     handler.addFilter(RateLimit(lines_a_second))
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
-    audits = logging.StreamHandler(stream or sys.stderr)
+    audits = LineHandler(stream or sys.stderr)
     audits.setFormatter(handler.formatter)
     audit = logging.getLogger(AUDIT_LOGGER)
     audit.handlers[:] = [audits]

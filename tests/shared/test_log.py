@@ -6,7 +6,11 @@ import asyncio
 import io
 import json
 import logging
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from aiohttp import web
@@ -117,3 +121,35 @@ async def test_a_malformed_request_is_not_logged_as_error_nor_quoted(
     assert "error" not in out.getvalue()
     assert out.getvalue().count("\n") == 1
     assert "127.0.0.1" in out.getvalue()
+
+
+_FILLS_THE_DISK = """
+import logging, os, resource, sys
+from shared.log import configure
+
+os.dup2(os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT | os.O_APPEND), 2)
+configure()
+log = logging.getLogger("x")
+log.info("one")
+room = os.fstat(2).st_size + 40
+resource.setrlimit(resource.RLIMIT_FSIZE, (room, resource.RLIM_INFINITY))
+log.info("two")
+log.info("three")
+resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY,) * 2)
+log.info("four")
+log.info("five")
+"""
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_full_disk_damages_no_later_line(tmp_path: Path, unbuffered: str) -> None:
+    path = tmp_path / "log"
+    subprocess.run(
+        [sys.executable, "-c", _FILLS_THE_DISK, path],
+        check=True, timeout=60, env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+    )  # fmt: skip
+    lines = path.read_text().splitlines()
+    five, four = json.loads(lines[-1]), json.loads(lines[-2])
+    assert (four["message"], five["message"]) == ("four", "five")
+    assert four["lost_lines"] >= 1
+    assert "lost_lines" not in five
