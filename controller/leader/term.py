@@ -49,7 +49,7 @@ from shared.link import Seal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TermContext:
-    """What all parts of a term are made of."""
+    """The objects that all parts of a term use."""
 
     settings: ControllerSettings
     store: Store

@@ -90,7 +90,7 @@ class Refusal:
     app_cookies: tuple[str, ...] = ()
     """``Set-Cookie`` values of the app's document that a notice replaces."""
     sent: Literal["", "form", "link"] = ""
-    """What a page cannot send again by itself: a form, or the token of a link."""
+    """The content that a page cannot send again by itself: a form, or the token of a link."""
     way_in: str = ""
     """The path of the session at which a user goes on who is signed in, whatever the link."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import datetime
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from gateway.relay import tls_records
+from gateway.relay.tls_records import TlsRecords
 from tests.gateway.relay.authorities import Authority
 
 
@@ -52,3 +55,34 @@ def certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
         + made.public_bytes(serialization.Encoding.PEM)
     )
     return path
+
+
+@dataclass
+class TlsSizes:
+    """The sizes of all reads and writes of TLS's socket, in bytes."""
+
+    read: list[int] = field(default_factory=lambda: [0])
+    written: list[int] = field(default_factory=lambda: [0])
+
+
+@pytest.fixture
+def tls_sizes(monkeypatch: pytest.MonkeyPatch) -> TlsSizes:
+    sizes = TlsSizes()
+
+    class Watched(TlsRecords):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            write = self.write
+
+            def watched(data: bytes) -> None:
+                sizes.written.append(len(data))
+                write(data)
+
+            self.write = watched
+
+        def buffer_updated(self, nbytes: int) -> None:
+            sizes.read.append(nbytes)
+            super().buffer_updated(nbytes)
+
+    monkeypatch.setattr(tls_records, "TlsRecords", Watched)
+    return sizes

@@ -12,8 +12,8 @@ import pytest
 import uvloop
 
 from gateway.core.frames import close_frame
-from gateway.relay import tls_records
 from gateway.relay.tls_records import TlsRecords
+from tests.gateway.relay.conftest import TlsSizes
 from tests.gateway.relay.harness import (
     ORIGIN,
     SID,
@@ -107,27 +107,9 @@ async def test_large_bodies_are_read_and_written(certificate: Path) -> None:
 
 
 async def test_little_is_encrypted_or_decrypted_at_once(
-    certificate: Path, monkeypatch: pytest.MonkeyPatch
+    certificate: Path, tls_sizes: TlsSizes
 ) -> None:
     """OpenSSL keeps buffers as large as the most that they have held, until the end."""
-    read, written = [0], [0]
-
-    class Watched(TlsRecords):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            write = self.write
-
-            def watched(data: bytes) -> None:
-                written.append(len(data))
-                write(data)
-
-            self.write = watched
-
-        def buffer_updated(self, nbytes: int) -> None:
-            read.append(nbytes)
-            super().buffer_updated(nbytes)
-
-    monkeypatch.setattr(tls_records, "TlsRecords", Watched)
     data = LARGE[:250_000]
     async with secured(certificate, send_buffer=1 << 21) as (r, address):
         browser = await connect(r, address)
@@ -149,8 +131,8 @@ async def test_little_is_encrypted_or_decrypted_at_once(
         tunnelled.send(SWITCH + frame)
         await browser.head()
         assert await browser.exactly(len(frame)) == frame
-    assert max(read) <= 1 << 15
-    assert max(written) < (1 << 15) + 4096  # records have headers; heads are added
+    assert max(tls_sizes.read) <= 1 << 15
+    assert max(tls_sizes.written) < (1 << 15) + 4096  # records have headers; heads are added
 
 
 @pytest.mark.parametrize("asked", [request(), upgrade()], ids=["request", "tunnel"])

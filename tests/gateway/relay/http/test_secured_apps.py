@@ -11,10 +11,9 @@ from dataclasses import dataclass
 import pytest
 import uvloop
 
-from gateway.relay import tls_records
 from gateway.relay.dial import make_upstream_tls
-from gateway.relay.tls_records import TlsRecords
 from tests.gateway.relay.authorities import Authority, server_context
+from tests.gateway.relay.conftest import TlsSizes
 from tests.gateway.relay.harness import SWITCH, Peer, Rig, request, rig, status_of, upgrade
 from tests.gateway.upstreams import listening_on
 
@@ -165,23 +164,9 @@ async def test_a_slow_client_receives_all_bytes_sent_before_the_app_closed(
 
 
 async def test_little_is_encrypted_at_once_for_the_app_of_a_websocket(
-    authority: Authority, monkeypatch: pytest.MonkeyPatch
+    authority: Authority, tls_sizes: TlsSizes
 ) -> None:
     """A read from a socket without TLS can have 250 KB, and OpenSSL's buffers never shrink."""
-    written = [0]
-
-    class Watched(TlsRecords):
-        def connection_made(self, transport: asyncio.BaseTransport) -> None:
-            super().connection_made(transport)
-            write = self.write
-
-            def watched(data: bytes) -> None:
-                written.append(len(data))
-                write(data)
-
-            self.write = watched
-
-    monkeypatch.setattr(tls_records, "TlsRecords", Watched)
     frame = b"\x82\xff" + (100_000).to_bytes(8, "big") + bytes(100_004)
     received = asyncio.get_running_loop().create_future()
 
@@ -203,4 +188,4 @@ async def test_little_is_encrypted_at_once_for_the_app_of_a_websocket(
             browser.send(20 * frame)
             assert await asyncio.wait_for(received, 10)
             browser.close()
-    assert max(written) < (1 << 15) + 4096
+    assert max(tls_sizes.written) < (1 << 15) + 4096
