@@ -165,18 +165,7 @@ class SessionService:
         self._until_published = until_published
         self._enqueue = enqueue
 
-    async def open(self, wanted: Sequence[SessionRequest]) -> list[SessionAnswer]:
-        """Open the sessions, in order: all or none.
-
-        Raises:
-            SessionsRefused: With every problem.
-            StoreUnavailable: If the store does not respond.
-        """
-        return (await self.open_once(wanted)).views
-
-    async def open_once(
-        self, wanted: Sequence[SessionRequest], *, key: str | None = None
-    ) -> Opened:
+    async def open(self, wanted: Sequence[SessionRequest], *, key: str | None = None) -> Opened:
         """Open the sessions, in order: all or none; with a known *key*, open none.
 
         The sessions' ids are derived from the key. So a repeated request finds them as they are
@@ -198,7 +187,9 @@ class SessionService:
                 tools = await tools_at(transaction, led) if led else {}
                 sessions = self._maker.make(wanted, records, tools)
                 if sids:
-                    sessions = list(map(_with_sid, sessions, sids))
+                    sessions = [
+                        replace(one, sid=sid) for one, sid in zip(sessions, sids, strict=False)
+                    ]
             for session in sessions if are_new else ():
                 await insert_session(transaction, session)
         for job_id in {session.job_id for session in sessions}:
@@ -363,10 +354,6 @@ async def _opened_before(
     if not same or not all(map(is_as_requested, sessions, wanted)):
         raise KeyReused("the key belongs to another request")
     return sessions
-
-
-def _with_sid(session: Session, sid: str) -> Session:
-    return replace(session, sid=sid)
 
 
 def host_of(sid: str, base_domain: str) -> str:

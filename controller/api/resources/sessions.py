@@ -133,7 +133,7 @@ async def open_all(
     """Open one session per item, in order. A request with a known key opens none."""
     sessions = [SessionRequest(**item.model_dump()) for item in body.items]
     try:
-        opened = await api.sessions.open_once(sessions, key=read_key(request))
+        opened = await api.sessions.open(sessions, key=read_key(request))
     except SessionsRefused as refused:
         raise invalid(refused.problems) from None
     except KeyReused:

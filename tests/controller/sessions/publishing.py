@@ -58,7 +58,7 @@ class World:
     task: asyncio.Task[None]
 
     async def open(self, **wanted: Any) -> str:
-        (view,) = await self.sessions.open([SessionRequest(job="j1", rank=0, **wanted)])
+        (view,) = (await self.sessions.open([SessionRequest(job="j1", rank=0, **wanted)])).views
         return view.sid
 
     async def route(self, sid: str) -> dict[str, Any] | None:

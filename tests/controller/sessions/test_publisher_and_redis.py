@@ -70,7 +70,7 @@ async def test_foreign_writes_to_redis_are_detected(world: World) -> None:
         enqueue=lambda _job: None,
         tell=Notices(world.redis, Keys("test")).tell,
     )
-    (view,) = await service.open([SessionRequest(job="j1", rank=0, endpoint="lab")])
+    (view,) = (await service.open([SessionRequest(job="j1", rank=0, endpoint="lab")])).views
     await world.until(view.sid, lambda route: True)
     world.show(make_pod())
     await world.until_ready(view.sid)

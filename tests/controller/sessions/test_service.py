@@ -62,7 +62,7 @@ async def test_endpoints_with_services_can_be_opened(service: SessionService) ->
     declared = SessionRequest(job="j1", rank=1, endpoint="lab")
     same = SessionRequest(job="j1", rank=1, kind="web", port=8888)
     shell = SessionRequest(job="j1", rank=0, kind="terminal")
-    assert len(await service.open([declared, same, shell])) == 3
+    assert len((await service.open([declared, same, shell])).views) == 3
 
 
 @pytest.mark.parametrize(("rank", "port"), [(1, 8889), (0, 8888)])
@@ -98,7 +98,7 @@ async def test_a_job_with_decided_end_keeps_no_session(
 async def test_a_session_ends_with_the_request_that_ends_its_job(
     service: SessionService, store: Store, values: dict[str, Any], state: str
 ) -> None:
-    (opened,) = await service.open([SessionRequest(job="j1", rank=1, endpoint="lab")])
+    (opened,) = (await service.open([SessionRequest(job="j1", rank=1, endpoint="lab")])).views
     async with store.write() as transaction:
         record = await lock_job(transaction, "j1")
         assert record is not None

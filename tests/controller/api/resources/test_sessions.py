@@ -228,7 +228,7 @@ async def test_a_session_kind_that_the_product_lacks_cannot_be_opened(api: Api) 
     assert [(one.path, one.message) for one in caught.value.problems] == [
         ("items[0].kind", "the job's product does not offer terminal")
     ]
-    (opened,) = await service.open([SessionRequest(job="j1", rank=0, endpoint="lab")])
+    (opened,) = (await service.open([SessionRequest(job="j1", rank=0, endpoint="lab")])).views
     assert opened.kind == "web"
 
 
