@@ -225,8 +225,8 @@ class SessionService:
             views.update(some)
             return {sid for sid, one in some.items() if not states or one.state in states}
 
-        page = await scan(candidates, fits, after=after, limit=limit)
-        return await self._reported([views[key.id] for key in page.keys]), page.next
+        keys, following = await scan(candidates, fits, after=after, limit=limit)
+        return await self._reported([views[key.id] for key in keys]), following
 
     async def end(self, sid: str) -> SessionAnswer | None:
         """End the session for good; None if it does not exist. A repeated call changes nothing."""

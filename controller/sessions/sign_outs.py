@@ -21,7 +21,7 @@ from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import read_sign_out_position, record_sign_out_position
 from controller.store.sessions.revocations import revoke
-from controller.store.sessions.session_rows import Session, live_sessions_among
+from controller.store.sessions.session_rows import Session, find_sessions
 from shared.audit import AuditRecord, write_audit
 from shared.bus import SignOutReader, SignOutRequest, comparable_id
 from shared.bus.sign_out_requests import BEGINNING
@@ -169,7 +169,8 @@ class SignOutProcessor:
         self, transaction: Transaction, entries: Sequence[SignOutRequest]
     ) -> list[tuple[SignOutRequest, Session | None]]:
         sids = {request.sid for request in entries if request.sid is not None}
-        live = {one.sid: one for one in await live_sessions_among(transaction, sids)}
+        found = await find_sessions(transaction, sids)
+        live = {one.sid: one for one in found if one.ended_at is None}
         return [(request, live.get(request.sid or "")) for request in entries]
 
     def _judge(self, request: SignOutRequest, session: Session | None) -> Taken:

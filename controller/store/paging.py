@@ -45,14 +45,6 @@ class Key:
         return cls(created_at, row_id)
 
 
-@dataclass(frozen=True, slots=True)
-class KeyPage:
-    """The matching keys in order, and where the next page continues; None: it was the last."""
-
-    keys: tuple[Key, ...]
-    next: Key | None
-
-
 Candidates = Callable[[Key | None, int], Awaitable[Sequence[Key]]]
 """Returns the first keys after a position, in order, as many as given."""
 Fits = Callable[[Collection[str]], Awaitable[Collection[str]]]
@@ -61,8 +53,11 @@ Fits = Callable[[Collection[str]], Awaitable[Collection[str]]]
 
 async def scan(
     candidates: Candidates, fits: Fits | None, *, after: Key | None, limit: int
-) -> KeyPage:
-    """Return the first *limit* matching keys after *after*, or fewer at the most candidates."""
+) -> tuple[list[Key], Key | None]:
+    """Return the first *limit* matching keys after *after*, and where the next page continues.
+
+    Fewer at the most candidates; None: it was the last page.
+    """
     found: list[Key] = []
     looked = 0
     while looked < MOST_CANDIDATES:
@@ -74,12 +69,12 @@ async def scan(
             if key.id not in fitting:
                 continue
             if len(found) == limit:
-                return KeyPage(tuple(found), found[-1])
+                return found, found[-1]
             found.append(key)
         if len(some) < size:
-            return KeyPage(tuple(found), None)
+            return found, None
         looked, after = looked + len(some), some[-1]
-    return KeyPage(tuple(found), after)
+    return found, after
 
 
 def first_keys(

@@ -46,7 +46,6 @@ from controller.jobs.submission.checking import Mode, SubmissionResult
 from controller.loop_turn import LoopTurn
 from controller.store.database import Transaction
 from controller.store.jobs.batches import (
-    BatchFilter,
     BatchItem,
     BatchRecord,
     batch_counts,
@@ -174,9 +173,10 @@ async def find(
 ) -> Annotated[dict[str, Any], BatchPage]:
     """List batches, newest first, a page at a time."""
     place = read_place(query.after)
-    which = BatchFilter(user=query.user, project=query.project)
     async with api.store.read() as transaction:
-        records, last = await newest_batches(transaction, which, after=place, limit=query.limit)
+        records, last = await newest_batches(
+            transaction, user=query.user, project=query.project, after=place, limit=query.limit
+        )
         shown = await _views(transaction, records)
     return {"items": shown, "next": None if last is None else str(last)}
 

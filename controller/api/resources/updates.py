@@ -30,7 +30,7 @@ from controller.api.response_models import Update, UpdatePage
 from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream
 from controller.store.errors import StoreUnavailable
 from controller.store.outbox import update_rows as updates
-from controller.store.outbox.update_rows import Forgotten, last_update, updates_after
+from controller.store.outbox.update_rows import Forgotten, read_counter, updates_after
 
 POLL_SECONDS: Final = 1.0
 """Poll interval: notifications may be lost, and SQLite has none between processes."""
@@ -79,7 +79,7 @@ async def _page(api: ApiParts, after: int, limit: int) -> UpdatePage:
 async def _where(api: ApiParts, after: int | None) -> int:
     if after is None:
         async with api.store.read() as transaction:
-            return await last_update(transaction)
+            return await read_counter(transaction, "updates")
     await _after(api, after, 1)
     return after
 

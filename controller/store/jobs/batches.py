@@ -34,14 +34,6 @@ class BatchRecord:
     jobs: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BatchFilter:
-    """Selects batches; None matches all."""
-
-    user: str | None = None
-    project: str | None = None
-
-
 async def find_batch(transaction: Transaction, batch_id: str) -> BatchRecord | None:
     """Return the batch, if there is one."""
     return (await _find(transaction, [batch_id])).get(batch_id)
@@ -76,14 +68,22 @@ async def add_to_batch(transaction: Transaction, batch_id: str, places: Mapping[
 
 
 async def newest_batches(
-    transaction: Transaction, wanted: BatchFilter, *, after: Key | None, limit: int
+    transaction: Transaction,
+    *,
+    user: str | None = None,
+    project: str | None = None,
+    after: Key | None,
+    limit: int,
 ) -> tuple[list[BatchRecord], Key | None]:
-    """Return a page of batches, newest first, and its last key; None if it is the last page."""
+    """Return a page of batches, newest first, and its last key; None if it is the last page.
+
+    *user* and *project* select batches; None matches all.
+    """
     of, where = _table.c, []
-    if wanted.project is not None:
-        where.append(of.owner_project == wanted.project)
-    if wanted.user is not None:
-        where.append(of.owner_user == wanted.user)
+    if project is not None:
+        where.append(of.owner_project == project)
+    if user is not None:
+        where.append(of.owner_user == user)
     keys = sa.select(of.created_at, of.id)
     query = first_keys(keys, (tuple(where),), (of.created_at, of.id), after, limit + 1)
     found = [Key(row.created_at, row.id) for row in await transaction.execute(query)]

@@ -70,9 +70,11 @@ async def list_jobs(
         query = sa.select(_jobs.c.id).where(_jobs.c.id.in_(job_ids), *searched.others)
         return set(await transaction.scalars(query))
 
-    page = await scan(candidates, fits if searched.others else None, after=after, limit=limit)
-    records = await find_jobs(transaction, [key.id for key in page.keys])
-    return [records[key.id] for key in page.keys], page.next
+    keys, following = await scan(
+        candidates, fits if searched.others else None, after=after, limit=limit
+    )
+    records = await find_jobs(transaction, [key.id for key in keys])
+    return [records[key.id] for key in keys], following
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -200,11 +200,6 @@ async def updates_of(transaction: Transaction, job_id: str) -> list[UpdateRow]:
     return [UpdateRow(**row._mapping) for row in await transaction.execute(query)]
 
 
-async def last_update(transaction: Transaction) -> int:
-    """Return the number of the last update."""
-    return await read_counter(transaction, "updates")
-
-
 async def forget_updates_of(transaction: Transaction, job_ids: Collection[str]) -> None:
     """Store that the updates of these jobs are deleted with them, for readers that lag behind."""
     newest = sa.select(sa.func.max(_table.c.id)).where(_table.c.job_id.in_(job_ids))
@@ -238,7 +233,6 @@ async def forget_old_updates(
 
 
 _webhooks: Final = tables.webhooks
-_updates: Final = tables.transitions
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,8 +290,8 @@ async def write_cursor(transaction: Transaction, receiver: str, cursor: WebhookC
 
 async def heads_after(transaction: Transaction, number: int, *, limit: int) -> list[UpdateHead]:
     """Return the heads of the first *limit* updates after *number*."""
-    columns = [_updates.c[name] for name in UpdateHead.__slots__]
-    query = sa.select(*columns).where(_updates.c.id > number).order_by(_updates.c.id).limit(limit)
+    columns = [_table.c[name] for name in UpdateHead.__slots__]
+    query = sa.select(*columns).where(_table.c.id > number).order_by(_table.c.id).limit(limit)
     return [UpdateHead(**row._mapping) for row in await transaction.execute(query)]
 
 
@@ -310,18 +304,18 @@ async def next_update_of(
     states: Sequence[str] | None = None,
 ) -> UpdateRow | None:
     """Return the job's first update in a range of numbers, optionally in one of *states*."""
-    columns = [_updates.c[name] for name in UpdateRow.__slots__]
+    columns = [_table.c[name] for name in UpdateRow.__slots__]
     query = sa.select(*columns).where(
-        _updates.c.job_id == job_id, _updates.c.id >= first, _updates.c.id <= last
+        _table.c.job_id == job_id, _table.c.id >= first, _table.c.id <= last
     )
     if states is not None:
-        query = query.where(_updates.c.state.in_(states))
-    row = (await transaction.execute(query.order_by(_updates.c.id).limit(1))).one_or_none()
+        query = query.where(_table.c.state.in_(states))
+    row = (await transaction.execute(query.order_by(_table.c.id).limit(1))).one_or_none()
     return None if row is None else UpdateRow(**row._mapping)
 
 
 async def time_from(transaction: Transaction, number: int) -> float | None:
     """Return the time of the first update from *number* on, if there is one."""
-    query = sa.select(_updates.c.at).where(_updates.c.id >= number).order_by(_updates.c.id).limit(1)
+    query = sa.select(_table.c.at).where(_table.c.id >= number).order_by(_table.c.id).limit(1)
     at: float | None = await transaction.scalar(query)
     return at

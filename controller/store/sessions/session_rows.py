@@ -124,11 +124,6 @@ async def live_sessions_of(transaction: Transaction, job_ids: Collection[str]) -
     return [_session(row) for row in rows]
 
 
-async def live_sessions_among(transaction: Transaction, sids: Collection[str]) -> list[Session]:
-    """Return those of the sessions that are live."""
-    return await find_sessions(transaction, sids, _table.c.ended_at.is_(None)) if sids else []
-
-
 async def end_session(transaction: Transaction, sid: str, *, reason: str, now: float) -> bool:
     """End the session; return whether it was live."""
     return await _end(transaction, _table.c.sid == sid, reason, now) > 0

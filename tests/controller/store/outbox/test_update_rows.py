@@ -13,7 +13,7 @@ from controller.store.jobs.job_rows import (
     request_end,
     update_job,
 )
-from controller.store.outbox.update_rows import Forgotten, last_update, updates_after, updates_of
+from controller.store.outbox.update_rows import Forgotten, read_counter, updates_after, updates_of
 from tests.controller.samples import forget_jobs, make_record
 
 
@@ -30,7 +30,7 @@ async def test_updates_are_read_in_order_from_a_position(store: Store) -> None:
         assert every[2].exits == [{"rank": 0, "exit_code": 0}]
         assert await updates_after(transaction, 1, limit=1) == every[1:2]
         assert await updates_after(transaction, 3, limit=9) == []
-        assert await last_update(transaction) == 3
+        assert await read_counter(transaction, "updates") == 3
         assert await updates_of(transaction, "j1") == every
 
 
