@@ -104,9 +104,14 @@ def retry_after(raw: str, *, now: float) -> float | None:
     seconds = whole_number(raw, most=_MOST_SECONDS)
     if seconds is not None:
         return float(seconds)
+    at = http_date(raw)
+    return None if at is None else max(0.0, at - now)
+
+
+def http_date(raw: str) -> float | None:
+    """Return a date of HTTP (RFC 9110, section 5.6.7) as unix seconds; None if it is malformed."""
     try:
         at = parsedate_to_datetime(raw)
-        at = at if at.tzinfo else at.replace(tzinfo=UTC)
-        return max(0.0, at.timestamp() - now)
+        return (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
     except (ValueError, OverflowError):
         return None

@@ -77,6 +77,14 @@ class Kube:
         """Have connections of *context* use certificates that are read later."""
         self._transport.credentials.follow(context)
 
+    @property
+    def clock_offset(self) -> float:
+        """How far the API server's clock was ahead of this machine's, at its last response.
+
+        0 if they differ by less than five seconds. Times of deletions are the server's.
+        """
+        return self._transport.clock_offset
+
     async def renew_credentials(self) -> None:
         """Read the credentials again because the server refused them.
 

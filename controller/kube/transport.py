@@ -31,7 +31,7 @@ from controller.kube.library import (
     prepare_connections,
     tls_of,
 )
-from shared.text import retry_after
+from shared.text import http_date, retry_after
 from shared.tls import accept_plain_authorities
 
 CALL_SECONDS: Final = 30.0
@@ -49,6 +49,8 @@ OLD_CONNECTIONS: Final = 8
 CREDENTIALS_SECONDS: Final = 60.0
 """How long credentials are used before they are read again: bound ServiceAccount tokens and exec
 credentials expire, and nothing says when."""
+LEAST_OFFSET_SECONDS: Final = 5.0
+"""Clocks that differ by less count as equal: a response may take a while."""
 CREDENTIALS_WAIT_SECONDS: Final = 10.0
 """How long the exec credential plugin may take."""
 
@@ -232,6 +234,8 @@ class Transport:
         self._api = api
         self._streams = streams
         self.credentials = credentials
+        self.clock_offset = 0.0
+        """How far the API server's clock is ahead of this machine's, in seconds."""
 
     @classmethod
     @asynccontextmanager
@@ -356,7 +360,14 @@ class Transport:
                 _preload_content=False,
                 _request_timeout=timeout,
             )
+        self._compare_clocks(response.headers.get("Date", ""))
         return response
+
+    def _compare_clocks(self, date: str) -> None:
+        if (at := http_date(date)) is not None:
+            # Dates are whole seconds, cut off.
+            offset = at + 0.5 - time.time()
+            self.clock_offset = offset if abs(offset) >= LEAST_OFFSET_SECONDS else 0.0
 
 
 async def _refusal(response: aiohttp.ClientResponse) -> KubeError:

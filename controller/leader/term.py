@@ -150,6 +150,7 @@ def _make_reconciler(
         is_busy=calls.is_busy,
         hide_secrets=records.hide_secrets,
         clock=time.time,
+        clock_offset=lambda: context.kube.clock_offset,
     )
     monitoring = Monitoring(
         store=store,

@@ -56,7 +56,7 @@ POD: Final[Shape] = {
 
 # Without the templates of the tasks.
 VOLCANO_JOB: Final[Shape] = {
-    "metadata": METADATA,
+    "metadata": {**METADATA, "finalizers": None},
     "spec": {**_whole("maxRetry", "policies", "queue"), "tasks": [_whole("policies")]},
     "status": {
         "state": _whole("phase", "reason", "message", "lastTransitionTime"),

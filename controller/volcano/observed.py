@@ -85,12 +85,23 @@ class ObservedJob:
     """Whether one of its policies has a timeout, which Volcano then times itself."""
     phase_since: float = 0.0
     """Since when it is in its phase, by the clock of Volcano's controller; 0 if unknown."""
+    finalizers: tuple[str, ...] = ()
+    """What keeps it after its deletion."""
+    asked_to_end_at: float | None = None
+    """When its deletion was requested, by the server's clock."""
+    held: bool = False
+    """Whether it still exists long after that: see :func:`job_as_of`."""
 
     @property
     def attempt(self) -> int:
         """The number of the attempt; 1 if unknown."""
         raw = self.annotations.get(ATTEMPT_ANNOTATION, "")
         return whole_number(raw, most=LARGEST_NUMBER) or 1
+
+    @property
+    def held_at(self) -> float:
+        """When the VolcanoJob counts as held if it still exists; infinite if it was not deleted."""
+        return inf if self.asked_to_end_at is None else self.asked_to_end_at + OVERDUE_SECONDS
 
     @property
     def owner_reference(self) -> dict[str, Any]:
@@ -237,8 +248,13 @@ class ObservedService:
 
 
 def as_of(pod: ObservedPod, now: float) -> ObservedPod:
-    """Return *pod* as of *now*: lost, if it should have gone long ago."""
+    """Return *pod* as of *now*, by the server's clock: lost, if it should have gone long ago."""
     return pod if now < pod.lost_at else replace(pod, lost=True)
+
+
+def job_as_of(job: ObservedJob, now: float) -> ObservedJob:
+    """Return *job* as of *now*, by the server's clock: held, if it should have gone long ago."""
+    return job if now < job.held_at else replace(job, held=True)
 
 
 class Progress(Enum):

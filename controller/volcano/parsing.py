@@ -70,6 +70,7 @@ _MOST_TOLD: Final = 4096
 """The limit of a container's message; the kubelet takes the end of a longer one."""
 _LONGEST_WORD: Final = 64
 _LONGEST_IMAGE: Final = 512
+_MOST_FINALIZERS: Final = 8
 _LONGEST_NAME: Final = 253
 """Of an object (Kubernetes, "Object Names and IDs")."""
 _NOT_YET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
@@ -119,7 +120,14 @@ def read_job(given: Mapping[str, Any]) -> ObservedJob:
         queue=_shared(plain_text((given.get("spec") or {}).get("queue"), _LONGEST_NAME)),
         timed=_is_timed(given.get("spec") or {}),
         phase_since=read_time(state.get("lastTransitionTime")) or 0.0,
+        finalizers=_finalizers(metadata),
+        asked_to_end_at=_asked_to_end(metadata),
     )
+
+
+def _finalizers(metadata: Mapping[str, Any]) -> tuple[str, ...]:
+    found = metadata.get("finalizers") or ()
+    return tuple(_shared(plain_text(one, _LONGEST_NAME)) for one in found[:_MOST_FINALIZERS])
 
 
 def _shared(text: str) -> str:

@@ -105,24 +105,31 @@ def explain_running(job: ObservedJob, pods: Iterable[ObservedPod]) -> Explanatio
     return _on_dead_node(pod for pod in pods if pod.owner_uid == job.uid)
 
 
-def explain_held(pods: Iterable[ObservedPod]) -> Explanation | None:
-    """Return which deleted pod keeps the next attempt from beginning; None without one.
+def explain_held(pods: Iterable[ObservedPod], job: ObservedJob | None = None) -> Explanation | None:
+    """Return which deleted object keeps the next attempt from beginning; None without one.
 
-    The next attempt has pods of the same names. A dead node never confirms a deletion, and a
-    finalizer of another controller may keep the pod, too.
+    The next attempt has a VolcanoJob and pods of the same names. A dead node never confirms a
+    deletion, and a finalizer of another controller may keep the pod, or the VolcanoJob, too.
     """
     leaving = [pod for pod in pods if pod.deleting]
     if (found := _on_dead_node(leaving)) is not None:
         return found
     lost = [pod for pod in leaving if pod.lost]
     if not lost:
-        return None
+        return _kept_by_finalizers(job) if job is not None and job.held else None
     pod = min(lost, key=lambda one: (one.task, one.index))
     others = f" (and those of {len(lost) - 1} more)" if len(lost) > 1 else ""
     text = f"the deleted pod of {pod.task} {pod.index}{others} stays, and the next attempt waits"
     text += f" for its name: the node {pod.node}, or a finalizer, keeps it"
     details = {"task": pod.task, "index": pod.index, "pod": pod.name, "node": pod.node}
     return Explanation(NODE_UNREADY, text, {"cause": NODE_UNREADY, **details})
+
+
+def _kept_by_finalizers(job: ObservedJob) -> Explanation:
+    by = ", ".join(job.finalizers) or "unknown"
+    text = f"the deleted VolcanoJob {job.name} stays, and the next attempt waits for its name:"
+    text += f" its finalizers keep it ({by})"
+    return Explanation("preparing", plain_text(text, LONGEST), {"cause": "finalizer"})
 
 
 def explain_absent(job: ObservedJob, kept: Mapping[str, Any] | None) -> Explanation:

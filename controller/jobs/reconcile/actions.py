@@ -255,7 +255,7 @@ class Actions:
         record = seen.record
         known = {pod.uid for pod in seen.pods if pod.owner_uid == record.uid}
         pods = await self._cluster.find_pods(record.namespace, record.id, known=known)
-        now = self._records.clock()
+        now = self._records.clock() + seen.clock_offset
         own = [as_of(pod, now) for pod in pods if pod.owner_uid == record.uid]
         there = {pod.uid for pod in own}
         if not known <= there:

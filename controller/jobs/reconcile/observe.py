@@ -34,7 +34,14 @@ from controller.store.jobs.progress import (
 from controller.store.jobs.relations import NOBODY, basis_of, callers_of, predecessors_of
 from controller.store.jobs.tools import find_tool, runs_of, tools_of
 from controller.volcano.names import is_rank_service
-from controller.volcano.observed import ObservedJob, ObservedPod, Progress, as_of, progress_of
+from controller.volcano.observed import (
+    ObservedJob,
+    ObservedPod,
+    Progress,
+    as_of,
+    job_as_of,
+    progress_of,
+)
 
 _HOOKS: Final[tuple[Hook, ...]] = get_args(Hook)
 
@@ -78,6 +85,7 @@ class Observer:
         is_busy: Returns whether hooks of a job run now.
         hide_secrets: Returns a pod of the job without the job's secrets in its messages.
         clock: Unix seconds.
+        clock_offset: Returns how far the API server's clock is ahead of *clock*, in seconds.
     """
 
     def __init__(
@@ -92,12 +100,15 @@ class Observer:
         is_busy: Callable[[str], bool] = lambda _: False,
         hide_secrets: Callable[[JobRecord, ObservedPod], ObservedPod] = lambda _, pod: pod,
         clock: Callable[[], float] = time.time,
+        clock_offset: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        self._clock_offset = clock_offset
         self._is_busy = is_busy
         self._hide_secrets = hide_secrets
         self._readable: dict[str, float] = {}
         self._parked_jobs: set[str] = set()
         self._ended: dict[str, dict[tuple[str, str], float]] = {}
+        self._phases: dict[str, tuple[tuple[str, str], float]] = {}
         self._clock = clock
         self._store = store
         self._informer = informer
@@ -121,9 +132,11 @@ class Observer:
                 self._readable.pop(job_id, None)
                 self._parked_jobs.discard(job_id)
                 self._ended.pop(job_id, None)
+                self._phases.pop(job_id, None)
                 return None
             now = self._clock()
-            shown = _as_of(self._informer.objects_of(record.namespace, job_id), now)
+            offset = self._clock_offset()
+            shown = _as_of(self._informer.objects_of(record.namespace, job_id), now + offset)
             # Only inputs of the next step are read: most observed jobs wait, or are over.
             is_final = record.is_final
             waits = record.uid is None and not is_final
@@ -151,10 +164,12 @@ class Observer:
         if parked is not None and record.expires_at is not None:
             left = record.expires_at - now
             requeue_after = requeue_after if left <= 0 else min(left, requeue_after or left)
-        lost_at = min((pod.lost_at for pod in shown.pods if not pod.lost), default=inf)
-        if lost_at < inf:
-            requeue_after = min(lost_at - now, inf if requeue_after is None else requeue_after)
+        if (due_at := _due_at(shown)) < inf:
+            later = inf if requeue_after is None else requeue_after
+            requeue_after = min(due_at - (now + offset), later)
         applied = all_settled(companions, record.uid, basis_of(callers) if has_basis else NOBODY)
+        last = self._last(record, shown.left, matters=undecided)
+        current = (shown.job or last) if undecided else None
         return ObservedState(
             record=record,
             job=shown.job,
@@ -162,7 +177,8 @@ class Observer:
             departed=self._without_secrets(
                 record, self._unrecorded(record, shown.departed, runs, is_final=is_final)
             ),
-            last=self._last(record, shown.left, matters=undecided),
+            last=last,
+            phase_seen_at=self._phase_seen_at(job_id, current, now),
             runs=runs,
             companions_applied=applied and (not acts or self._has_its_services(record, companions)),
             service_missing=self._lacks_service(record, companions),
@@ -182,6 +198,7 @@ class Observer:
             requeue_after=requeue_after,
             timers=timers,
             now=now,
+            clock_offset=offset,
             parked=parked,
             overdue=left is not None and left <= 0,
             predecessors=predecessors,
@@ -242,6 +259,19 @@ class Observer:
         if found:
             self._ended[job_id] = found
         return {uid: since for (uid, _), since in found.items()}
+
+    def _phase_seen_at(self, job_id: str, job: ObservedJob | None, now: float) -> float:
+        """Return since when this process observes the VolcanoJob in its phase.
+
+        The time in its status is that of the clock of Volcano's controller.
+        """
+        before = self._phases.pop(job_id, None)
+        if job is None:
+            return 0.0
+        key = job.uid, job.phase
+        since = min(now, before[1]) if before is not None and before[0] == key else now
+        self._phases[job_id] = key, since
+        return since
 
     def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
         """Return whether the ranks have Services exactly if the setting requires them.
@@ -364,7 +394,15 @@ def _as_of(shown: ObjectsOfJob, now: float) -> ObjectsOfJob:
     pods, departed = (
         tuple(as_of(pod, now) for pod in some) for some in (shown.pods, shown.departed)
     )
-    return replace(shown, pods=pods, departed=departed)
+    job = None if shown.job is None else job_as_of(shown.job, now)
+    return replace(shown, job=job, pods=pods, departed=departed)
+
+
+def _due_at(shown: ObjectsOfJob) -> float:
+    """Return when the next deleted object counts as lost, or as held, if it still exists."""
+    lost = [pod.lost_at for pod in shown.pods if not pod.lost]
+    held = [shown.job.held_at] if shown.job is not None and not shown.job.held else []
+    return min((*lost, *held), default=inf)
 
 
 def _hooks_may_matter(record: JobRecord, job: ObservedJob | None) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+import time
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from email.utils import formatdate
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,7 @@ from controller.kube.client import Kube
 from controller.kube.errors import Unauthorized, Unavailable
 from controller.kube.kinds import PODS
 from controller.kube.watch import Changed, watch
-from tests.controller.kube.api_server import Script, listing, says, serving, streams, thing
+from tests.controller.kube.api_server import Answer, Script, listing, says, serving, streams, thing
 from tests.controller.running import eventually
 
 PLUGIN = """
@@ -274,3 +276,17 @@ async def test_without_configuration_the_searched_locations_are_listed(
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(Unavailable, match="KUBECONFIG is not set, this is not a pod, and"):
         await transport.Credentials(None).load()
+
+
+async def test_the_servers_clock_is_known_from_its_last_response(tmp_path: Path) -> None:
+    def said(offset: float) -> Answer:
+        return says(thing("a", "1"), Date=formatdate(time.time() + offset, usegmt=True))
+
+    # A second or two may be the way of the response.
+    script = Script(said(0.0), said(-600.0), says(thing("a", "1"), Date="today"), said(1.0))
+    async with serving(script, tmp_path), Kube.connect(tmp_path / "kubeconfig") as kube:
+        known = []
+        for _ in range(4):
+            await kube.get(PODS, "a", "ns")
+            known.append(kube.clock_offset)
+    assert known == [0.0, pytest.approx(-600.0, abs=1.5), known[1], 0.0]

@@ -125,7 +125,7 @@ def failed(seen: ObservedState, job: ObservedJob) -> Step:
             )
             update = seen.update_if_new(UpdateStatus(JobEvent.WAITS, "restarting", text))
             return Wait(timer.due_at) if isinstance(update, Wait) else update
-    if (until := news_of_pods_until(seen, job, policies)) is not None:
+    if (until := news_of_pods_until(seen, policies)) is not None:
         return Wait(until)
     step = after_failure(seen, job, policies, followed)
     # A pod that is not recorded yet may have the reason.
@@ -136,13 +136,14 @@ NEWS_SECONDS: Final = 30.0
 """How long outstanding watch events of pods are awaited after the end of a VolcanoJob."""
 
 
-def news_of_pods_until(seen: ObservedState, job: ObservedJob, policies: Policies) -> float | None:
+def news_of_pods_until(seen: ObservedState, policies: Policies) -> float | None:
     """Return the end of the wait for watch events of the failed pods; None: no wait.
 
     Pods and VolcanoJobs have separate watches. A pod whose events are all outstanding is in no
     cache, and after its deletion no list shows it either.
     """
-    until = job.phase_since + NEWS_SECONDS if job.phase_since else 0.0
+    # Not the time in the status, which is by the clock of Volcano's controller.
+    until = seen.phase_seen_at + NEWS_SECONDS if seen.phase_seen_at else 0.0
     matters = policies.restarts and not _ended_by_command(seen.record)
     return until if matters and seen.now < until and not _knows_failure(seen) else None
 

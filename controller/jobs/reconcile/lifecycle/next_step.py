@@ -158,7 +158,8 @@ def _without_outcome(seen: ObservedState) -> Step:
 def _renewing(seen: ObservedState) -> Step:
     """Return the step for an attempt that another one follows."""
     step = removal(seen) or ResetForNextAttempt()
-    found = explain_held(seen.own(seen.pods)) if isinstance(step, Wait) else None
+    held = seen.job if seen.job is not None and seen.job.uid == seen.record.uid else None
+    found = explain_held(seen.own(seen.pods), held) if isinstance(step, Wait) else None
     if found is None:
         return step
     return seen.update_if_new(
@@ -278,7 +279,7 @@ def _gone_after_failure(seen: ObservedState, last: ObservedJob) -> ConfirmGone |
     if seen.pods_stale or seen.still_runs():
         return Wait()
     policies = policies_of(seen.record)
-    if (until := news_of_pods_until(seen, last, policies)) is not None:
+    if (until := news_of_pods_until(seen, policies)) is not None:
         return Wait(until)
     followed = triggered(policies, seen.runs.values())
     return ConfirmGone(after_failure(seen, last, policies, followed))

@@ -22,11 +22,15 @@ class ObservedState:
     record: JobRecord
     now: float = 0.0
     """Unix seconds."""
+    clock_offset: float = 0.0
+    """How far the API server's clock is ahead of ``now``."""
 
     job: ObservedJob | None
     """The VolcanoJob, if the cache shows one."""
     last: ObservedJob | None = None
     """The last state of the VolcanoJob, if it was observed to be deleted."""
+    phase_seen_at: float = 0.0
+    """Since when this process observes the VolcanoJob in its phase; 0 if that does not matter."""
     deleted_uids: frozenset[str] = frozenset()
     """Uids of VolcanoJobs of the job whose deletion was accepted, or that are gone."""
 

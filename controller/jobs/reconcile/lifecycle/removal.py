@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import DeletePods, DeleteVolcanoJob, Step, Wait
-from controller.volcano.observed import ObservedPod
+from controller.volcano.observed import ObservedJob, ObservedPod
+
+_ORPHAN: Final = "orphan"
+"""The garbage collector's finalizer for ``--cascade=orphan``: the pods stay."""
 
 
 def removal(seen: ObservedState) -> Step | None:
@@ -21,9 +26,8 @@ def removal(seen: ObservedState) -> Step | None:
     if seen.logs_until is not None and seen.now < seen.logs_until:
         return Wait(seen.logs_until)
     if record.removed_uid != uid:
-        # Another client deletes it, and has chosen whether its pods stay.
-        others = shown and job is not None and job.deleting and record.desired != "ended"
-        return Wait() if others else DeleteVolcanoJob(uid)
+        others = shown and job is not None and _is_deleted_by_others(job)
+        return Wait() if others and record.desired != "ended" else DeleteVolcanoJob(uid)
     own = seen.own(seen.pods)
     if left := tuple(pod for pod in own if not pod.deleting and _may_be_deleted(seen, pod)):
         return DeletePods(left)
@@ -31,8 +35,21 @@ def removal(seen: ObservedState) -> Step | None:
     # the next attempt needs the names of these pods.
     begins_again = record.renewal is not None and record.outcome is None
     awaited = [pod for pod in own if begins_again or not _stays(seen, pod)]
-    held_by_them = job is not None and job.deleting and own and not awaited
-    return Wait() if awaited or (shown and not held_by_them) else None
+    if awaited or not shown or job is None or not job.deleting:
+        return Wait() if awaited or shown else None
+    # The pods that stay keep it, or a finalizer of another controller does. The next attempt needs
+    # the name of the VolcanoJob, too.
+    is_kept = bool(own) or (job.held and not begins_again)
+    return None if is_kept else Wait()
+
+
+def _is_deleted_by_others(job: ObservedJob) -> bool:
+    """Return whether another client deletes it, and has chosen whether its pods stay.
+
+    The garbage collector carries that out within a minute or so. A VolcanoJob that a finalizer
+    keeps for longer has pods that nobody else deletes: Volcano leaves it alone, too.
+    """
+    return job.deleting and (not job.held or _ORPHAN in job.finalizers)
 
 
 def _stays(seen: ObservedState, pod: ObservedPod) -> bool:

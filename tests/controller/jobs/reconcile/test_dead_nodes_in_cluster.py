@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.usage import Ledger
-from controller.kube.kinds import PODS
+from controller.kube.kinds import PODS, VCJOBS
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.outbox.usage_entries import last_entries
 from controller.volcano import observed, parsing
@@ -114,3 +114,16 @@ async def test_a_job_on_a_dead_node_is_suspended_and_can_be_ended(world: World) 
     assert "the next attempt waits for its name" in (held.message or "")
     over = await world.end("dead")
     assert (over.state, over.reason) == ("SUCCESS", "asked")
+
+
+async def test_a_job_whose_volcano_job_another_controller_keeps_can_be_cancelled(
+    world: World,
+) -> None:
+    await world.submit("dead", stop_grace_seconds=GRACE_SECONDS)
+    await world.until("dead", "RUNNING")
+    kept = {"metadata": {"finalizers": ["audit.example.org/keep"]}}
+    await world.admin.merge(VCJOBS, "j-dead", kept, "jobs")
+    over = await world.end("dead")
+    assert (over.state, over.reason) == ("SUCCESS", "asked")
+    assert not await world.pods("dead")
+    assert (await world.volcano_job("dead"))["metadata"]["deletionTimestamp"]

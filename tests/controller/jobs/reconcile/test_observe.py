@@ -18,6 +18,7 @@ from controller.volcano.observed import OVERDUE_SECONDS, Ended
 from tests.controller.samples import (
     UID,
     make_job,
+    make_observed,
     make_pipeline,
     make_pod,
     make_record,
@@ -155,3 +156,68 @@ async def test_an_end_counts_from_its_first_observation_in_the_phase(store: Stor
     assert await ended_since() == {"pod-0": 1010.0}
     informer.pods.drop(ended)
     assert await ended_since() == {}
+
+
+async def test_a_deleted_pod_counts_as_lost_by_the_servers_clock(store: Store) -> None:
+    # With this machine's clock ten minutes ahead, every deleted pod would be lost at once.
+    informer = InformerCache(None, instance="test", changed=lambda _: None)  # type: ignore[arg-type]  # no cluster here
+    informer.pods.put(make_pod(0, deleting=True, had_time=True, due_to_end_at=1000.0))
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(uid=UID, state="CANCELING"), labels={})
+    now = 1600.0
+    observer = Observer(
+        store, informer, make_pipeline(), clock=lambda: now, clock_offset=lambda: -600.0
+    )
+    one = await observer.observe("j1")
+    assert one is not None
+    assert [pod.lost for pod in one.pods] == [False]
+    assert one.requeue_after == OVERDUE_SECONDS
+    now += OVERDUE_SECONDS
+    one = await observer.observe("j1")
+    assert one is not None
+    assert [pod.lost for pod in one.pods] == [True]
+
+
+async def test_a_deleted_volcano_job_that_stays_is_rechecked_in_time_and_then_held(
+    store: Store,
+) -> None:
+    informer = InformerCache(None, instance="test", changed=lambda _: None)  # type: ignore[arg-type]  # no cluster here
+    informer.jobs.put(make_observed(deleting=True, asked_to_end_at=1000.0))
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(uid=UID, state="CANCELING"), labels={})
+    now = 1030.0
+    observer = Observer(store, informer, make_pipeline(), clock=lambda: now)
+    one = await observer.observe("j1")
+    assert one is not None
+    assert one.job is not None
+    assert (one.job.held, one.requeue_after) == (False, OVERDUE_SECONDS - 30.0)
+    now = 1000.0 + OVERDUE_SECONDS
+    one = await observer.observe("j1")
+    assert one is not None
+    assert one.job is not None
+    assert (one.job.held, one.requeue_after) == (True, None)
+
+
+async def test_a_phase_counts_from_its_first_observation(store: Store) -> None:
+    informer = InformerCache(None, instance="test", changed=lambda _: None)  # type: ignore[arg-type]  # no cluster here
+    async with store.write() as transaction:
+        await insert_job(transaction, make_record(uid=UID, state="RUNNING"), labels={})
+    now = 1000.0
+    observer = Observer(store, informer, make_pipeline(), clock=lambda: now)
+
+    async def seen_at() -> float:
+        one = await observer.observe("j1")
+        assert one is not None
+        return one.phase_seen_at
+
+    assert await seen_at() == 0.0
+    informer.jobs.put(make_observed("Running", phase_since=3.0))
+    assert await seen_at() == 1000.0
+    now = 1010.0
+    informer.jobs.put(failed := make_observed("Failed", phase_since=900.0))
+    assert await seen_at() == 1010.0
+    now = 1020.0
+    informer.jobs.drop(failed)
+    assert await seen_at() == 1010.0
+    now = 1000.0  # the clock was set back
+    assert await seen_at() == 1000.0

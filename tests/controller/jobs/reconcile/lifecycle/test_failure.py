@@ -100,15 +100,16 @@ def test_a_failure_without_message_is_concluded_by_a_pods_reason() -> None:
 
 
 def test_events_of_failed_pods_are_awaited_for_half_a_minute() -> None:
-    ended = make_observed("Failed", phase_since=100.0)
-    restarts = job(on("RestartJob"))
-    assert decide(make_observed_state(restarts, ended, now=129.0)) == Wait(130.0)
-    assert isinstance(decide(make_observed_state(restarts, ended, now=130.0)), ConfirmPods)
+    # Observed at 100: what Volcano's clock says does not matter.
+    ended, restarts = make_observed("Failed", phase_since=5000.0), job(on("RestartJob"))
+    seen = make_observed_state(restarts, ended, now=129.0, phase_seen_at=100.0)
+    assert decide(seen) == Wait(130.0)
+    assert isinstance(decide(replace(seen, now=130.0)), ConfirmPods)
     # The failure is known, no policy restarts anything, or this controller ended the VolcanoJob.
-    known = make_observed_state(restarts, ended, runs=gone("a"), now=101.0)
+    seen = replace(seen, now=101.0)
     others = (job(on("AbortJob")), replace(restarts, ordered="AbortJob", ordered_why="so"))
-    for seen in (known, *(make_observed_state(one, ended, now=101.0) for one in others)):
-        assert isinstance(decide(seen), ConfirmPods)
+    for one in (replace(seen, runs=gone("a")), *(replace(seen, record=one) for one in others)):
+        assert isinstance(decide(one), ConfirmPods)
 
 
 QUOTA = {"uid": UID, "reason": "forbidden", "message": "exceeded quota", "details": {}}

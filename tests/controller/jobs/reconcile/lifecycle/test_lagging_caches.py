@@ -148,7 +148,7 @@ class Store:
         return ObservedState(
             record=self.record, job=shown.job, pods=shown.pods, departed=tuple(departed),
             last=next(iter(shown.left), None), runs=dict(self.runs), companions_applied=True,
-            started=True, completed=False, cleaned=False, now=now,
+            started=True, completed=False, cleaned=False, now=now, phase_seen_at=ENDED_AT,
         )  # fmt: skip
 
     async def reconcile(self, caches: Caches, now: float) -> steps.Step | None:

@@ -308,3 +308,52 @@ def test_a_pod_of_a_lost_node_does_not_block_the_end() -> None:
     # A job that is ended meanwhile has no next attempt.
     ended = replace(renewing, state="CANCELING", desired="ended", outcome="SUCCESS")
     assert decide(make_observed_state(ended, None, lost, completed=True)) == RunHooks("cleanup")
+
+
+def test_a_volcano_job_that_a_finalizer_keeps_does_not_block_the_end_for_ever() -> None:
+    ending = make_record(uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS")
+    ending = replace(ending, removed_uid=UID)
+    going = make_observed(deleting=True, finalizers=("audit.example.org/keep",))
+    assert decide(make_observed_state(ending, going, completed=True)) == Wait()
+    held = replace(going, held=True)
+    runs = make_pod(deleting=True)
+    assert decide(make_observed_state(ending, held, runs, completed=True)) == Wait()
+    assert decide(make_observed_state(ending, held, completed=True)) == RunHooks("cleanup")
+    assert decide(make_observed_state(ending, held, completed=True, cleaned=True)) == Finish()
+    final = replace(ending, state="SUCCESS")
+    assert decide(make_observed_state(final, held, completed=True, cleaned=True)) == Wait()
+
+
+def test_the_next_attempt_names_the_finalizers_that_keep_the_volcano_job() -> None:
+    renewing = replace(RUNS, renewal="evicted", removed_uid=UID, state="IN_QUEUE")
+    going = make_observed(deleting=True, finalizers=("a.example.org/x", "b.example.org/y"))
+    assert decide(make_observed_state(renewing, going)) == Wait()
+    step = decide(make_observed_state(renewing, replace(going, held=True)))
+    assert step == UpdateStatus(
+        JobEvent.WAITS,
+        "preparing",
+        "the deleted VolcanoJob j-j1 stays, and the next attempt waits for its name:"
+        " its finalizers keep it (a.example.org/x, b.example.org/y)",
+    )
+    assert isinstance(step, UpdateStatus)
+    assert step.details == {"cause": "finalizer"}
+    said = replace(renewing, reason=step.reason, message=step.message)
+    assert decide(make_observed_state(said, replace(going, held=True))) == Wait()
+    assert decide(make_observed_state(said)) == ResetForNextAttempt()
+
+
+def test_pods_of_a_volcano_job_that_others_deleted_end_though_a_finalizer_keeps_it() -> None:
+    deleted = replace(RUNS, outcome="FAILURE", end_reason="deleted")
+    going = make_observed(deleting=True, finalizers=("audit.example.org/keep",))
+    assert decide(make_observed_state(deleted, going, make_pod(), completed=True)) == Wait()
+    # The garbage collector deletes no pod before the finalizer is gone, and Volcano none at all.
+    held = replace(going, held=True)
+    assert decide(
+        make_observed_state(deleted, held, make_pod(), completed=True)
+    ) == DeleteVolcanoJob(UID)
+    removed = replace(deleted, removed_uid=UID)
+    pod = make_pod()
+    assert decide(make_observed_state(removed, held, pod, completed=True)) == DeletePods((pod,))
+    # With --cascade=orphan the pods stay: the garbage collector may only be slow.
+    orphaned = replace(held, finalizers=("orphan",))
+    assert decide(make_observed_state(deleted, orphaned, make_pod(), completed=True)) == Wait()
