@@ -88,7 +88,6 @@ class OpenPage:
             + (f'<p id="way-in" hidden>{enter}</p>' if enter else ""),
             script="open.js",
             busy=True,
-            data={"frame": SAME_SITE} if _framed_by(request) == SAME_SITE else {},
         )
         return self.responses.page(card, texts, sameorigin_referrer=True)
 
@@ -231,7 +230,8 @@ class OpenPage:
     def _is_framed(self, request: web.Request, opening: Opening) -> bool:
         """Return whether the session is opened in a frame of another site.
 
-        The posting page may be the gateway's own (:meth:`get`) or the framing one.
+        The posting page may be the gateway's own (:meth:`get`), which has tried it out, or the
+        framing one.
         """
         framing = _framed_by(request)
         same_site = opening.same_site or framing == SAME_SITE

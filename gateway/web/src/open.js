@@ -8,13 +8,27 @@ function open() {
   history.replaceState(null, "", location.pathname);
   if (token) {
     const fields = { token, next: parameters.get("next") ?? "/" };
-    const { frame } = document.body.dataset;
-    if (frame) {
-      fields.frame = frame; // how the framing page is related, which the post itself does not say
-    }
+    if (window.top !== window && keepsSameSiteCookies()) fields.frame = "same-site";
     post(fields);
   } else {
     explain();
+  }
+}
+
+/**
+ * Returns whether this frame and all pages around it are of one site. Browsers drop this cookie if
+ * any of these pages is of another site. Request headers name only the page that loads this frame.
+ */
+function keepsSameSiteCookies() {
+  const probe = "fumarole-frame=1";
+  const where = "; Path=/.fumarole/; SameSite=Strict";
+  try {
+    document.cookie = probe + where;
+    const kept = document.cookie.split("; ").includes(probe);
+    document.cookie = `${probe + where}; Max-Age=0`;
+    return kept;
+  } catch {
+    return false; // a sandboxed frame has no cookies at all
   }
 }
 

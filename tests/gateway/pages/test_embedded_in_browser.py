@@ -104,6 +104,31 @@ async def test_a_session_is_used_in_a_frame_and_in_a_tab(
         await expect(person.page.get_by_text("_xsrf=kept")).to_be_visible()
 
 
+async def test_an_app_keeps_its_cookies_in_a_portal_that_another_site_frames(
+    person: Person, app: str
+) -> None:
+    token = person.world.gateway.signer.token(app)
+    link = person.url(app, f"/.fumarole/open#token={token}")
+    inner = f"{SAME_SITE}/?{quote(link)}"
+    await person.page.goto(f"{OTHER_SITE}/?{quote(inner)}")
+    inside = person.page.frame_locator("iframe").frame_locator("iframe")
+    await expect(inside.get_by_text("no cookie")).to_be_visible()
+    await inside.locator("body").evaluate("location.reload()")
+    await expect(inside.get_by_text("_xsrf=kept")).to_be_visible()
+
+
+async def test_a_new_link_in_a_frame_that_refused_one_sets_the_cookie_of_its_site(
+    person: Person, app: str
+) -> None:
+    inside = await embed(person, app, SAME_SITE, exp=1)
+    await expect(inside.get_by_role("heading")).to_have_text("This link does not work")
+    link = person.url(app, f"/.fumarole/open#token={person.world.gateway.signer.token(app)}")
+    await person.page.locator("iframe").evaluate("(frame, link) => (frame.src = link)", link)
+    await expect(inside.get_by_text("no cookie")).to_be_visible()
+    cookies = {one["name"]: one["sameSite"] for one in await person.context.cookies()}
+    assert cookies["fumarole"] == "Lax"
+
+
 async def test_a_new_shell_opens_in_the_frame_whose_cookie_it_needs(
     world: World, person: Person
 ) -> None:
