@@ -76,7 +76,7 @@ async def browser(shared_gateway: GatewayProcess) -> AsyncIterator[Browser]:
             yield browser
 
 
-async def embed(person: Person, sid: str, site: str, **claims: str) -> FrameLocator:
+async def embed(person: Person, sid: str, site: str, **claims: str | int) -> FrameLocator:
     """Open *sid* in a frame of the portal at *site*."""
     token = person.world.gateway.signer.token(sid, **claims)
     link = person.url(sid, f"/.fumarole/open#token={token}")
