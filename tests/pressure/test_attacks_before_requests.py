@@ -29,6 +29,10 @@ PROXY_SIGNATURE = b"\r\n\r\n\x00\r\nQUIT\n"
 # The start of a TLS client's first record: 512 bytes, of which few are sent.
 CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 HEAD_BYTES, COOKIE_BYTES = 64 << 10, 256 << 10
+# docs/limits.md: an idle connection keeps a head of up to 8 KiB, with what was read from it.
+KEPT_BYTES = 64 << 10
+# What the work on a few heads at once needs.
+HANDLED_BYTES = 16 << 20
 
 
 async def crowd(ground: PressureRig, data: bytes, *, count: int = CROWD) -> list[Browser]:
@@ -83,6 +87,17 @@ async def test_heads_of_maximum_length_use_bounded_memory(plain: PressureRig) ->
     async with attacked(plain, most=count * 2 * (HEAD_BYTES + COOKIE_BYTES) + SLACK_BYTES):
         await crowd(plain, head, count=count)
         await asyncio.sleep(0.5)
+
+
+async def test_idle_connections_keep_nothing_of_heads_of_maximum_length(plain: PressureRig) -> None:
+    count, session = 80, await plain.rig.session()
+    fields = [(f"X-{number}", "x" * 240) for number in range(250)]
+    cookie = ("Cookie", "; ".join(f"c{number}={'v' * 200}" for number in range(1200)))
+    head = request("GET", "/", host=session.host, fields=[*fields, cookie])
+    assert len(head) > HEAD_BYTES + COOKIE_BYTES - 20_000
+    async with attacked(plain, most=KEPT_BYTES * count + HANDLED_BYTES):
+        for browser in await crowd(plain, head, count=count):
+            assert await browser.status() == 401
 
 
 async def test_a_long_head_byte_by_byte_costs_linear_time(ground: PressureRig) -> None:

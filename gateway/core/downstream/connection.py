@@ -186,7 +186,7 @@ class Connection(Exchange):
         self._await_next_head()
 
     def _await_next_head(self) -> None:
-        self.reader.start = None
+        self.reader.release()
         self.set_deadline(self.limits.idle_seconds)
         if self.inbox:
             self._schedule_next_head()

@@ -18,7 +18,7 @@ from gateway.core.downstream.phases import NEXT, ON_DATA, Event, OnData, Phase, 
 from gateway.core.http.framing import Body, CloseDelimitedBody, FramingError, NoBody, request_body
 from gateway.core.http.headers import NO_UPSTREAM_HEAD, UpstreamHead
 from gateway.core.http.heads import HeadRefused, StartLine
-from gateway.core.http.request_reader import RequestReader
+from gateway.core.http.request_reader import MAX_KEPT_BYTES, RequestReader
 from gateway.core.http.response_heads import (
     BAD_RESPONSE,
     VARY_SERVICE_WORKER,
@@ -148,6 +148,7 @@ class Exchange(Actions):
             except FramingError:
                 self.fail("bad_request")
                 return
+        self.reader.release_raw()
         self.phase = _AFTER_ADMITTED[self.phase]
         self.connect()
 
@@ -325,7 +326,9 @@ class Exchange(Actions):
                 if not end:
                     self.partial = data
                     return
-                head = upstream.head = self.responses.read_head(data[:end])
+                head = self.responses.read_head(data[:end])
+                # Of a longer head, an idle connection would keep some 130 KiB.
+                upstream.head = head if end <= MAX_KEPT_BYTES else None
             self.partial, seen = b"", 0
             data = data[len(head.raw) :]
             if head.status >= 200:

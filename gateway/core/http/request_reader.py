@@ -35,6 +35,12 @@ MAX_SECTION_BYTES: Final = 4096
 MAX_FIELDS_OF_SECTION: Final = 64
 """Limits of one section. With the parsed values, all sections together take about 6 MiB at most."""
 
+MAX_KEPT_BYTES: Final = 8192
+MAX_KEPT_FIELDS: Final = 64
+"""Limits of a head whose section is kept for the connection's next head. Browsers send about twenty
+fields in one to four KiB. Other heads are parsed anew each time: kept, they would take up to a MiB
+of memory while their connection is idle."""
+
 _KEY_FIELD: Final = b"\r\nSec-WebSocket-Key: "
 _KEY: Final = re.compile(rb"[A-Za-z0-9+/]{22}==(?=\r\n)")
 
@@ -107,7 +113,8 @@ def _cut(raw: bytes) -> tuple[bytes, bytes | None]:
 class RequestReader:
     """Reads the heads of one connection, one after the other.
 
-    ``start``, ``fields``, ``end_to_end`` and :attr:`raw_fields` are those of the last head.
+    ``start``, ``fields``, ``end_to_end`` and :attr:`raw_fields` are those of the last head, until
+    they are released.
     ``cached`` is its section if that was found in the cache.
     Browsers send nearly the same section with each request, so only the values that differ are
     parsed again.
@@ -236,7 +243,9 @@ class RequestReader:
     def _parse(self, head: bytes) -> None:
         self._head, self._begin = head, head.find(b"\r\n") + 2
         start = read_start_line(head[: self._begin - 2])
-        section = self._last = self._fields.read_section(head[self._begin :], self._last)
+        section = self._fields.read_section(head[self._begin :], self._last)
+        small = len(head) <= MAX_KEPT_BYTES and len(section.names) <= MAX_KEPT_FIELDS
+        self._last = section if small else None
         self._accept(start, section.fields, section.end_to_end)
 
     def cache_section(self) -> None:
@@ -261,6 +270,17 @@ class RequestReader:
     def raw_fields(self) -> bytes:
         """The last head's fields as received."""
         return self._head[self._begin :]
+
+    def release_raw(self) -> None:
+        """Release the head as received, once the request is admitted: the app gets the rest."""
+        self._head = b""
+
+    def release(self) -> None:
+        """Release what only the last request needed, until the connection's next head."""
+        self.start = None
+        self._head = self.end_to_end = b""
+        if self._last is None:
+            self.fields = None
 
     def clear(self) -> None:
         """Release all memory."""

@@ -44,6 +44,29 @@ def test_a_response_without_date_gets_one() -> None:
         assert [line for line in m.out.split(b"\r\n") if line.lower()[:5] == b"date:"] == dates
 
 
+@pytest.mark.parametrize(("size", "kept"), [(100, True), (60_000, False)])
+def test_only_a_small_response_head_is_kept_with_its_connection(size: int, kept: bool) -> None:
+    response = OK.replace(b"Content", b"X: %b\r\nContent" % (b"x" * size))
+    m = Machine()
+    m.receive(GET % 1)
+    app = m.dialled()
+    m.response_received(response)
+    assert m.log[-1] == "keep app"
+    assert (app.head is not None) is kept
+    assert m.out.endswith(b"ok")
+
+
+def test_an_idle_connection_has_released_the_head_of_its_last_request() -> None:
+    for judge in (refused, lambda _: None):
+        m = Machine(judge)
+        m.receive(GET % 1)
+        if judge is not refused:
+            m.dialled()
+            m.response_received(OK)
+        assert m.phase is Phase.HEAD
+        assert (m.reader.start, m.reader.raw_fields, m.reader.end_to_end) == (None, b"", b"")
+
+
 REQUESTS = [
     GET % 1,
     GET % 1 + GET % 2,

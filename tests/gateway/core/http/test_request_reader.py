@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import gc
 import itertools
+import tracemalloc
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
@@ -16,6 +19,18 @@ HEAD = b"GET /path HTTP/1.1\r\nHost: h\r\nX-One: 1\r\n\r\n"
 
 def reader() -> RequestReader:
     return RequestReader(FieldReader(b"fumarole"))
+
+
+@pytest.fixture
+def traced() -> Iterator[None]:
+    tracemalloc.start()
+    yield
+    tracemalloc.stop()
+
+
+def used_bytes() -> int:
+    gc.collect()
+    return tracemalloc.get_traced_memory()[0]
 
 
 @given(st.sets(st.integers(1, len(HEAD) + 5), max_size=6))
@@ -167,3 +182,59 @@ def test_the_method_head_is_known_of_refused_and_incomplete_heads(
     with suppress(HeadRefused):
         one.read(data)
     assert one.asks_for_head is expected
+
+
+# The most that an idle connection keeps of its last head (docs/limits.md).
+KEPT_BYTES = 32 << 10
+LARGE_FIELDS = b"".join(b"X-%d: %s\r\n" % (number, b"x" * 250) for number in range(200))
+MANY_FIELDS = b"".join(b"X-%d: x\r\n" % number for number in range(250))
+LARGE_COOKIE = (
+    b"Cookie: " + b"; ".join(b"c%d=%s" % (at, b"v" * 100) for at in range(2000)) + b"\r\n"
+)
+
+
+@pytest.mark.usefixtures("traced")
+@pytest.mark.parametrize(
+    "fields", [LARGE_FIELDS, MANY_FIELDS, LARGE_COOKIE, LARGE_FIELDS + LARGE_COOKIE], ids=len
+)
+@pytest.mark.parametrize("times", [1, 3])
+def test_an_idle_connection_keeps_little_of_a_large_head(fields: bytes, times: int) -> None:
+    heads = [
+        HEAD.replace(b"X-One: 1\r\n", b"X-One: %d\r\n%b" % (number, fields))
+        for number in range(times)
+    ]
+    one, before = reader(), used_bytes()
+    for head in heads:
+        assert one.read(head) == b""
+        one.release()
+    assert used_bytes() - before < KEPT_BYTES
+
+
+@pytest.mark.usefixtures("traced")
+def test_an_idle_connection_keeps_nothing_of_a_large_value() -> None:
+    """A template that other values made matches the large one too."""
+    one = reader()
+    for number in range(2):
+        one.read(HEAD.replace(b"One: 1", b"One: %d" % number))
+    one.release()
+    before = used_bytes()
+    one.read(HEAD.replace(b"One: 1", b"One: " + b"x" * KEPT_BYTES))
+    one.release()
+    assert used_bytes() - before < KEPT_BYTES // 8
+
+
+@pytest.mark.usefixtures("traced")
+def test_a_request_under_way_keeps_of_a_large_head_only_what_the_app_gets() -> None:
+    head = HEAD.replace(b"X-One: 1\r\n", LARGE_FIELDS + LARGE_COOKIE)
+    one, before = reader(), used_bytes()
+    one.read(head)
+    one.release_raw()
+    assert used_bytes() - before < len(one.end_to_end) + KEPT_BYTES
+
+
+def test_a_head_after_a_large_one_is_read_as_alone() -> None:
+    one, alone = reader(), reader()
+    one.read(HEAD.replace(b"X-One: 1\r\n", LARGE_FIELDS))
+    one.release()
+    assert one.read(HEAD + b"beyond") == alone.read(HEAD + b"beyond") == b"beyond"
+    assert (one.end_to_end, one.raw_fields) == (alone.end_to_end, alone.raw_fields)
