@@ -16,8 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from controller.jobs.spec.endpoints import link_host
 from controller.jobs.tools.plans import tool_at
 from controller.sessions.session_requests import (
+    SessionItem,
     SessionMaker,
-    SessionRequest,
     is_as_requested,
     tool_of,
 )
@@ -165,7 +165,7 @@ class SessionService:
         self._until_published = until_published
         self._enqueue = enqueue
 
-    async def open(self, wanted: Sequence[SessionRequest], *, key: str | None = None) -> Opened:
+    async def open(self, wanted: Sequence[SessionItem], *, key: str | None = None) -> Opened:
         """Open the sessions, in order: all or none; with a known *key*, open none.
 
         The sessions' ids are derived from the key. So a repeated request finds them as they are
@@ -338,7 +338,7 @@ async def _sids_of(transaction: Transaction, key: str | None, count: int) -> lis
 
 
 async def _opened_before(
-    transaction: Transaction, wanted: Sequence[SessionRequest], sids: Sequence[str]
+    transaction: Transaction, wanted: Sequence[SessionItem], sids: Sequence[str]
 ) -> list[Session]:
     """Return the sessions that a request with the same key has opened, in order.
 

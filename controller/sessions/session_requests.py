@@ -7,13 +7,16 @@ that the request names, or to a terminal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Annotated, Final, Literal, Self
+
+from pydantic import Field, model_validator
 
 from controller.jobs.history.job_record import read_known
 from controller.jobs.spec.endpoints import ports_at
+from controller.jobs.spec.field_types import ENDPOINT_PATTERN, JobId, Port
 from controller.jobs.spec.model import Job
+from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import Problem
 from controller.jobs.tools.plans import tool_at
 from controller.site.product_list import Catalogue
@@ -42,19 +45,34 @@ class SessionsRefused(FumaroleError):
         self.problems = tuple(problems)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionRequest:
-    """A session to open: an ``endpoint`` of the job, or a ``kind`` (with a ``port``, if any).
+EndpointOrTool = Annotated[str, Field(pattern=f"^(tool:)?{ENDPOINT_PATTERN[1:]}")]
+"""An endpoint of the job, or ``tool:<name>`` for a tool that is attached to the rank."""
 
-    ``clipboard`` can only restrict what the endpoint allows.
+
+class SessionItem(Strict):
+    """An endpoint of a rank, by its name or by its kind; a web or VNC kind needs a port.
+
+    The endpoint ``tool:<name>`` leads to a tool that is attached to the rank.
     """
 
-    job: str
-    rank: int
-    endpoint: str | None = None
+    job: JobId
+    rank: Annotated[int, Field(ge=0, le=2**31)] = 0
+    endpoint: EndpointOrTool | None = None
     kind: Literal["web", "vnc", "terminal"] | None = None
-    port: int | None = None
+    port: Port | None = None
+    # It can only restrict what the endpoint allows.
     clipboard: Clipboard | None = None
+
+    @model_validator(mode="after")
+    def _says_one_thing(self) -> Self:
+        if (self.endpoint is None) == (self.kind is None):
+            raise ValueError("either an endpoint or a kind must be given")
+        has_port = self.kind in ("web", "vnc")
+        if has_port != (self.port is not None):
+            raise ValueError("a port is required for the kinds web and vnc, and refused otherwise")
+        if self.kind == "web" and self.clipboard not in (None, "both"):
+            raise ValueError(CLIPBOARD_OF_WEB)
+        return self
 
 
 class _Invalid(Exception):
@@ -89,7 +107,7 @@ class SessionMaker:
 
     def make(
         self,
-        wanted: Sequence[SessionRequest],
+        wanted: Sequence[SessionItem],
         records: Mapping[str, JobRecord],
         tools: Mapping[ToolKey, AttachedTool],
     ) -> list[Session]:
@@ -111,7 +129,7 @@ class SessionMaker:
         return sessions
 
     def _session(
-        self, wanted: SessionRequest, record: JobRecord | None, tool: AttachedTool | None
+        self, wanted: SessionItem, record: JobRecord | None, tool: AttachedTool | None
     ) -> Session:
         if record is None:
             raise _Invalid("job", "the job does not exist")
@@ -142,7 +160,7 @@ class SessionMaker:
             created_at=self._clock(),
         )
 
-    def _tool_session(self, wanted: SessionRequest, tool: AttachedTool | None) -> Session:
+    def _tool_session(self, wanted: SessionItem, tool: AttachedTool | None) -> Session:
         if tool is None:
             raise _Invalid("endpoint", "this tool is not attached to the rank")
         endpoint = tool.spec["interactive"][tool.name]
@@ -161,7 +179,7 @@ class SessionMaker:
         )
 
 
-def is_as_requested(session: Session, wanted: SessionRequest) -> bool:
+def is_as_requested(session: Session, wanted: SessionItem) -> bool:
     """Return whether the session is one that this request would open."""
     place = (session.job_id, session.rank, session.endpoint)
     if place != (wanted.job, wanted.rank, wanted.endpoint):
@@ -172,20 +190,18 @@ def is_as_requested(session: Session, wanted: SessionRequest) -> bool:
     return _WAYS[session.clipboard] <= _WAYS[wanted.clipboard or "both"]
 
 
-def tool_of(wanted: SessionRequest) -> ToolKey:
+def tool_of(wanted: SessionItem) -> ToolKey:
     """Return the key of the tool that the session should lead to, if any."""
     return wanted.job, tool_at(wanted.endpoint) or "", wanted.rank
 
 
 def _place(
-    wanted: SessionRequest, job: Job
+    wanted: SessionItem, job: Job
 ) -> tuple[Literal["web", "vnc", "terminal"], int | None, str]:
     """Return kind, port and base path of the requested session."""
-    if wanted.endpoint is None:
-        if wanted.kind is None:
-            raise _Invalid("endpoint", "an endpoint or a kind must be given")
+    if wanted.kind is not None:
         return wanted.kind, wanted.port, "/"
-    endpoint = job.interactive.get(wanted.endpoint)
+    endpoint = job.interactive.get(wanted.endpoint or "")
     if endpoint is None:
         raise _Invalid("endpoint", "the job does not declare this endpoint")
     if endpoint.task is not None and job.task_of(wanted.rank) != endpoint.task:
@@ -193,9 +209,7 @@ def _place(
     return endpoint.kind, endpoint.port, endpoint.base_path
 
 
-def _clipboard(
-    wanted: SessionRequest, kind: Literal["web", "vnc", "terminal"], job: Job
-) -> Clipboard:
+def _clipboard(wanted: SessionItem, kind: Literal["web", "vnc", "terminal"], job: Job) -> Clipboard:
     """Return the directions that both the endpoint and the request allow."""
     if kind == "web":
         if wanted.clipboard not in (None, "both"):
@@ -208,7 +222,7 @@ def _clipboard(
     return next(name for name, allowed in _WAYS.items() if allowed == ways)
 
 
-def _allows_service_workers(wanted: SessionRequest, job: Job) -> bool:
+def _allows_service_workers(wanted: SessionItem, job: Job) -> bool:
     endpoint = job.interactive.get(wanted.endpoint or "")
     return endpoint is not None and endpoint.service_workers
 

@@ -25,43 +25,14 @@ from controller.api.requests import (
     read_place,
 )
 from controller.api.response_models import ResponseModel
-from controller.jobs.spec.field_types import ENDPOINT_PATTERN, JobId, Name, Port
+from controller.jobs.spec.field_types import Name
 from controller.jobs.spec.parameters import Strict
 from controller.sessions.service import KeyReused, SessionAnswer
-from controller.sessions.session_requests import CLIPBOARD_OF_WEB, SessionRequest, SessionsRefused
+from controller.sessions.session_requests import SessionItem, SessionsRefused
 from controller.store.sessions.session_rows import SessionFilter
-from shared.routes.route import Clipboard
 
 MOST_KID: Final = 255
 """The longest ``kid`` that the store holds."""
-
-EndpointOrTool = Annotated[str, Field(pattern=f"^(tool:)?{ENDPOINT_PATTERN[1:]}")]
-"""An endpoint of the job, or ``tool:<name>`` for a tool that is attached to the rank."""
-
-
-class SessionItem(Strict):
-    """An endpoint of a rank, by its name or by its kind; a web or VNC kind needs a port.
-
-    The endpoint ``tool:<name>`` leads to a tool that is attached to the rank.
-    """
-
-    job: JobId
-    rank: Annotated[int, Field(ge=0, le=2**31)] = 0
-    endpoint: EndpointOrTool | None = None
-    kind: Literal["web", "vnc", "terminal"] | None = None
-    port: Port | None = None
-    clipboard: Clipboard | None = None
-
-    @model_validator(mode="after")
-    def _says_one_thing(self) -> Self:
-        if (self.endpoint is None) == (self.kind is None):
-            raise ValueError("either an endpoint or a kind must be given")
-        has_port = self.kind in ("web", "vnc")
-        if has_port != (self.port is not None):
-            raise ValueError("a port is required for the kinds web and vnc, and refused otherwise")
-        if self.kind == "web" and self.clipboard not in (None, "both"):
-            raise ValueError(CLIPBOARD_OF_WEB)
-        return self
 
 
 class OpenRequest(Strict):
@@ -131,9 +102,8 @@ async def open_all(
     api: ApiParts, request: web.Request, body: OpenRequest
 ) -> tuple[list[SessionAnswer], int]:
     """Open one session per item, in order. A request with a known key opens none."""
-    sessions = [SessionRequest(**item.model_dump()) for item in body.items]
     try:
-        opened = await api.sessions.open(sessions, key=read_key(request))
+        opened = await api.sessions.open(body.items, key=read_key(request))
     except SessionsRefused as refused:
         raise invalid(refused.problems) from None
     except KeyReused:

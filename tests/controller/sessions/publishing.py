@@ -20,7 +20,7 @@ from controller.sessions.desired import DesiredRoutes
 from controller.sessions.gateways import Notices, PublishedRoutes
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.service import SessionService
-from controller.sessions.session_requests import SessionRequest
+from controller.sessions.session_requests import SessionItem
 from controller.store.database import Store
 from controller.store.instance import (
     Hub,
@@ -58,7 +58,7 @@ class World:
     task: asyncio.Task[None]
 
     async def open(self, **wanted: Any) -> str:
-        (view,) = (await self.sessions.open([SessionRequest(job="j1", rank=0, **wanted)])).views
+        (view,) = (await self.sessions.open([SessionItem(job="j1", rank=0, **wanted)])).views
         return view.sid
 
     async def route(self, sid: str) -> dict[str, Any] | None:

@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 from controller.sessions.gateways import Notices, PublishedRoutes
 from controller.sessions.publisher import RIVAL, YIELD_SECONDS, RoutePublisher
 from controller.sessions.service import SessionService
-from controller.sessions.session_requests import SessionRequest
+from controller.sessions.session_requests import SessionItem
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import ensure_position, read_store_metadata
@@ -70,7 +70,7 @@ async def test_foreign_writes_to_redis_are_detected(world: World) -> None:
         enqueue=lambda _job: None,
         tell=Notices(world.redis, Keys("test")).tell,
     )
-    (view,) = (await service.open([SessionRequest(job="j1", rank=0, endpoint="lab")])).views
+    (view,) = (await service.open([SessionItem(job="j1", rank=0, endpoint="lab")])).views
     await world.until(view.sid, lambda route: True)
     world.show(make_pod())
     await world.until_ready(view.sid)

@@ -9,7 +9,7 @@ import pytest
 
 from controller.jobs.spec.accepted import public_spec
 from controller.sessions.service import SessionService
-from controller.sessions.session_requests import SessionRequest, SessionsRefused
+from controller.sessions.session_requests import SessionItem, SessionsRefused
 from controller.store.database import Store
 from controller.store.instance import ensure_position
 from controller.store.jobs.job_rows import insert_job, lock_job, update_job
@@ -59,9 +59,9 @@ async def _tell(event: GrantRevoked, *, term: int) -> None:
 
 
 async def test_endpoints_with_services_can_be_opened(service: SessionService) -> None:
-    declared = SessionRequest(job="j1", rank=1, endpoint="lab")
-    same = SessionRequest(job="j1", rank=1, kind="web", port=8888)
-    shell = SessionRequest(job="j1", rank=0, kind="terminal")
+    declared = SessionItem(job="j1", rank=1, endpoint="lab")
+    same = SessionItem(job="j1", rank=1, kind="web", port=8888)
+    shell = SessionItem(job="j1", rank=0, kind="terminal")
     assert len((await service.open([declared, same, shell])).views) == 3
 
 
@@ -70,7 +70,7 @@ async def test_a_port_without_service_is_refused(
     service: SessionService, rank: int, port: int
 ) -> None:
     with pytest.raises(SessionsRefused) as refused:
-        await service.open([SessionRequest(job="j1", rank=rank, kind="web", port=port)])
+        await service.open([SessionItem(job="j1", rank=rank, kind="web", port=port)])
     (problem,) = refused.value.problems
     assert problem.path == "items[0].port"
 
@@ -84,7 +84,7 @@ async def test_a_job_with_decided_end_keeps_no_session(
         await update_job(transaction, record, now=2.0, state="RUNNING", outcome="SUCCESS")
         await end_sessions_of(transaction, "j1", reason="job ended", now=2.0)
     with pytest.raises(SessionsRefused, match="the job is over"):
-        await service.open([SessionRequest(job="j1", rank=1, endpoint="lab")])
+        await service.open([SessionItem(job="j1", rank=1, endpoint="lab")])
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_a_job_with_decided_end_keeps_no_session(
 async def test_a_session_ends_with_the_request_that_ends_its_job(
     service: SessionService, store: Store, values: dict[str, Any], state: str
 ) -> None:
-    (opened,) = (await service.open([SessionRequest(job="j1", rank=1, endpoint="lab")])).views
+    (opened,) = (await service.open([SessionItem(job="j1", rank=1, endpoint="lab")])).views
     async with store.write() as transaction:
         record = await lock_job(transaction, "j1")
         assert record is not None
@@ -121,9 +121,7 @@ async def test_a_job_that_ends_meanwhile_keeps_no_session(postgres: Postgres) ->
     async with leader.write() as transaction:
         record = await lock_job(transaction, "j1")
         assert record is not None
-        opening = asyncio.create_task(
-            service.open([SessionRequest(job="j1", rank=1, endpoint="lab")])
-        )
+        opening = asyncio.create_task(service.open([SessionItem(job="j1", rank=1, endpoint="lab")]))
         await asyncio.sleep(0.3)
         assert not opening.done()
         await update_job(transaction, record, now=2.0, state="SUCCESS")

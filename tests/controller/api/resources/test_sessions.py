@@ -11,7 +11,7 @@ from typing import Any, Literal
 import pytest
 
 from controller.sessions.service import SessionService
-from controller.sessions.session_requests import SessionRequest, SessionsRefused
+from controller.sessions.session_requests import SessionItem, SessionsRefused
 from controller.site.product_list import Catalogue
 from controller.store.sessions.revocations import active_revocations
 from shared.reports import Activity
@@ -224,11 +224,11 @@ async def test_a_session_kind_that_the_product_lacks_cannot_be_opened(api: Api) 
         catalogue=catalogue,
     )
     with pytest.raises(SessionsRefused) as caught:
-        await service.open([SessionRequest(job="j1", rank=0, kind="terminal")])
+        await service.open([SessionItem(job="j1", rank=0, kind="terminal")])
     assert [(one.path, one.message) for one in caught.value.problems] == [
         ("items[0].kind", "the job's product does not offer terminal")
     ]
-    (opened,) = (await service.open([SessionRequest(job="j1", rank=0, endpoint="lab")])).views
+    (opened,) = (await service.open([SessionItem(job="j1", rank=0, endpoint="lab")])).views
     assert opened.kind == "web"
 
 
