@@ -72,7 +72,7 @@ class _Facts:
 
 
 class Explainer:
-    """Explains sessions and jobs.
+    """Explains sessions and jobs; both methods raise StoreUnavailable.
 
     Args:
         store: The store.
@@ -106,11 +106,7 @@ class Explainer:
         self._routes = RouteReader()
 
     async def job(self, job_id: str) -> Explanation:
-        """Explain a job by its newest live session, or by its pods if it has none.
-
-        Raises:
-            StoreUnavailable: If the store does not respond.
-        """
+        """Explain a job by its newest live session, or by its pods if it has none."""
         async with self._turn:
             async with self._store.read() as transaction:
                 live = await live_sessions_of(transaction, [job_id])
@@ -127,11 +123,7 @@ class Explainer:
             return conclude(findings, job=job_id, sid=None)
 
     async def session(self, sid: str | None, *, token: str | None = None) -> Explanation:
-        """Explain a session, and whether *token* opens it; the default for *sid* is the token's.
-
-        Raises:
-            StoreUnavailable: If the store does not respond.
-        """
+        """Explain a session, and whether *token* opens it; the default for *sid* is the token's."""
         async with self._turn:
             findings: list[FindingView] = []
             claims = None

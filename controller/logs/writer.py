@@ -60,7 +60,7 @@ class _Unstored:
 
 
 class LogWriter:
-    """Stores a log, as its only writer.
+    """Stores a log, as its only writer; raises LeadershipLost once another controller leads.
 
     Args:
         stored: The stored part of the log, which is continued.
@@ -105,11 +105,7 @@ class LogWriter:
         return self._counter.mark
 
     async def add(self, block: bytes) -> None:
-        """Add records; full segments are stored.
-
-        Raises:
-            LeadershipLost: If another controller leads.
-        """
+        """Add records; full segments are stored."""
         async with self._lock:
             self._counter.see(block)
             self._records += block
@@ -118,11 +114,7 @@ class LogWriter:
                 await self._store()
 
     async def flush(self) -> None:
-        """Store all added records, so that the next leader can continue after them.
-
-        Raises:
-            LeadershipLost: If another controller leads.
-        """
+        """Store all added records, so that the next leader can continue after them."""
         async with self._lock:
             await self._store()
             size = len(self._records)
@@ -134,9 +126,6 @@ class LogWriter:
         """Store the rest and mark the log as complete; *lost* are reasons for missing parts.
 
         Returns after ten minutes at most, whatever the storage does.
-
-        Raises:
-            LeadershipLost: If another controller leads.
         """
         until = self._clock() + GIVE_UP_SECONDS
         if self._records:

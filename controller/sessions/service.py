@@ -119,7 +119,7 @@ class NotifyRevocation(Protocol):
 
 
 class SessionService:
-    """Sessions as the API offers them.
+    """Sessions as the API offers them; every method raises StoreUnavailable.
 
     Args:
         store: The store.
@@ -206,11 +206,7 @@ class SessionService:
     async def find(
         self, wanted: SessionFilter, *, states: Collection[str], after: Key | None, limit: int
     ) -> tuple[list[SessionAnswer], Key | None]:
-        """Return a page of sessions, newest first, and the key after which the next page begins.
-
-        Raises:
-            StoreUnavailable: If the store does not respond.
-        """
+        """Return a page of sessions, newest first, and the key after which the next page begins."""
 
         async def candidates(place: Key | None, count: int) -> list[Key]:
             async with self._store.read() as transaction:
@@ -244,9 +240,6 @@ class SessionService:
         """Revoke the grants of one token, one user, or everybody; None without such a session.
 
         When this returns, the revocation is durable.
-
-        Raises:
-            StoreUnavailable: If the store does not respond.
         """
         async with self._store.write() as transaction:
             session = await find_session(transaction, sid)
@@ -259,11 +252,7 @@ class SessionService:
         return await self._view(session)
 
     async def revoke_key(self, kid: str) -> None:
-        """Revoke the grants of all tokens that were signed with the key *kid*, on every session.
-
-        Raises:
-            StoreUnavailable: If the store does not respond.
-        """
+        """Revoke the grants of all tokens that were signed with the key *kid*, on every session."""
         async with self._store.write() as transaction:
             event = await revoke(transaction, now=self._clock(), kid=kid)
             term = (await read_leadership(transaction)).term

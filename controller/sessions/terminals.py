@@ -49,7 +49,7 @@ def target_path(sid: str) -> str:
 
 
 class TerminalSessions:
-    """One hub's view of the store.
+    """One hub's view of the store; every method raises StoreUnavailable if that does not respond.
 
     Call :meth:`refresh` every three seconds or so: a hub without a heartbeat for ten seconds is
     dead, and its terminals move to another one. A terminal is assigned in the store before its
@@ -63,29 +63,17 @@ class TerminalSessions:
         self.hub = hub
 
     async def refresh(self) -> None:
-        """Store a heartbeat with this hub's address.
-
-        Raises:
-            StoreUnavailable: If the store does not respond.
-        """
+        """Store a heartbeat with this hub's address."""
         async with self._store.write() as transaction:
             await refresh_hub(transaction, self.hub, now=self._clock())
 
     async def leave(self) -> None:
-        """Unregister this hub: its terminals move elsewhere.
-
-        Raises:
-            StoreUnavailable: If the store does not respond.
-        """
+        """Unregister this hub: its terminals move elsewhere."""
         async with self._store.write() as transaction:
             await remove_hub(transaction, self.hub.id)
 
     async def find(self, sid: str) -> Terminal | None:
-        """Return the terminal if it is live and assigned to this hub.
-
-        Raises:
-            StoreUnavailable: If the store does not respond.
-        """
+        """Return the terminal if it is live and assigned to this hub."""
         found = await self._select(tables.sessions.c.sid == sid)
         return found.get(sid)
 
@@ -93,18 +81,11 @@ class TerminalSessions:
         """Return all live terminals that are assigned to this hub, by sid.
 
         The hub must end a shell that is not among them (compare :attr:`Terminal.shell`).
-
-        Raises:
-            StoreUnavailable: If the store does not respond.
         """
         return await self._select(sa.true())
 
     async def moved(self, sids: Collection[str]) -> set[str]:
-        """Return which of *sids* are live and assigned to another hub.
-
-        Raises:
-            StoreUnavailable: If the store does not respond.
-        """
+        """Return which of *sids* are live and assigned to another hub."""
         sessions = tables.sessions.c
         going_on = sa.select(sessions.sid).where(
             sessions.sid.in_(sids), sessions.hub_id != self.hub.id, sessions.ended_at.is_(None)
@@ -113,11 +94,7 @@ class TerminalSessions:
             return set(await transaction.scalars(going_on))
 
     async def revocations(self) -> list[StoredRevocation]:
-        """Return the revocations since the last call; the first call returns all active ones.
-
-        Raises:
-            StoreUnavailable: If the store does not respond.
-        """
+        """Return the revocations since the last call; the first call returns all active ones."""
         after = self._revoked_up_to
         async with self._store.read() as transaction:
             found, up_to = await revocations_after(transaction, after, now=self._clock())

@@ -67,7 +67,10 @@ PODS_AT_ONCE: Final = 16
 
 
 class JobObjects:
-    """Creates, finds and deletes the objects of jobs of *instance*."""
+    """Creates, finds and deletes the objects of jobs of *instance*.
+
+    Every method raises KubeError if the API server refuses, or does not respond.
+    """
 
     def __init__(self, kube: Kube, *, instance: str) -> None:
         self._kube = kube
@@ -120,11 +123,7 @@ class JobObjects:
         raise refusal
 
     async def find_volcano_job(self, namespace: str, name: str, job_id: str) -> ObservedJob | None:
-        """Return the job's VolcanoJob as the API server has it now; the cache may lag.
-
-        Raises:
-            KubeError: If it cannot be read.
-        """
+        """Return the job's VolcanoJob as the API server has it now; the cache may lag."""
         found: Object | None = None
         async with self._kube.unless_gone(namespace):
             found = await self._read_volcano_job(namespace, name, job_id)
@@ -145,11 +144,7 @@ class JobObjects:
             return next((one for one in listed if one["metadata"].get("name") == name), None)
 
     async def find_events(self, job: ObservedJob) -> Objects:
-        """Return the events about the VolcanoJob; none if the controller may not list them.
-
-        Raises:
-            KubeError: If they cannot be listed.
-        """
+        """Return the events about the VolcanoJob; none if the controller may not list them."""
         try:
             return await self._kube.list(
                 EVENTS, job.namespace, fields=f"involvedObject.uid={job.uid}"
@@ -162,9 +157,6 @@ class JobObjects:
 
         Returns:
             Whether it was issued now: false if Volcano has not taken an earlier one yet.
-
-        Raises:
-            KubeError: If it cannot be issued.
         """
         target = {"apiVersion": API_VERSION, "kind": "Job", "name": job.name, "uid": job.uid}
         for what in _COMMANDS:
@@ -191,9 +183,6 @@ class JobObjects:
         """Delete a pending Command of the job: Volcano would apply it to the next attempt.
 
         A foreign Command with this name stays.
-
-        Raises:
-            KubeError: If it cannot be deleted.
         """
         async with self._kube.unless_going(namespace):
             for what in _COMMANDS:
@@ -238,9 +227,6 @@ class JobObjects:
 
         Returns:
             Whether the VolcanoJob is gone or being deleted: false if it was left alone.
-
-        Raises:
-            KubeError: If it cannot be deleted.
         """
         async with self._kube.unless_going(namespace):
             if not shown:
@@ -256,11 +242,7 @@ class JobObjects:
         return True
 
     async def find_recovery_data(self, job: ObservedJob) -> Mapping[str, Any]:
-        """Return the recovery data that was saved beside exactly this VolcanoJob.
-
-        Raises:
-            KubeError: If it cannot be read.
-        """
+        """Return the recovery data that was saved beside exactly this VolcanoJob."""
         try:
             name = recovery_name(job.job_id)
             found = await self._kube.get(CONFIG_MAPS, name, job.namespace)
@@ -280,9 +262,6 @@ class JobObjects:
             job_id: The job.
             known: UIDs of pods that the cache shows. If the list lacks one, pods from which a
                 webhook has removed the job's label are listed, too.
-
-        Raises:
-            KubeError: If they cannot be listed.
         """
         found: list[ObservedPod] = []
         async with self._kube.unless_gone(namespace):

@@ -62,7 +62,7 @@ class OwnerFilter:
 
 
 class JobCommands:
-    """Accepts commands.
+    """Accepts commands; every method raises StoreUnavailable if nothing could be stored.
 
     Args:
         store: The store.
@@ -92,9 +92,6 @@ class JobCommands:
 
         A repetition changes nothing. For an ended job, the objects that are left in the cluster are
         removed.
-
-        Raises:
-            StoreUnavailable: If it could not be stored.
         """
         async with self._locked(job_id) as (transaction, record):
             if record is None:

@@ -115,7 +115,7 @@ async def take_links_of(
 
 
 class PublicLinks:
-    """The operations of plugins on links.
+    """The operations of plugins on links; both raise StoreUnavailable if nothing could be stored.
 
     Args:
         store: The store.
@@ -142,9 +142,6 @@ class PublicLinks:
 
         They were reserved at its acceptance. An adopted job reserves them here; if another job has
         them by now, the job has none.
-
-        Raises:
-            StoreUnavailable: If it could not be stored.
         """
         now = self._clock()
         async with self._store.write() as transaction:
@@ -163,11 +160,7 @@ class PublicLinks:
         self._enqueue(job.id)
 
     async def release(self, job_id: str) -> None:
-        """Detach the job's links from it; their owners keep them.
-
-        Raises:
-            StoreUnavailable: If it could not be stored.
-        """
+        """Detach the job's links from it; their owners keep them."""
         async with self._store.read() as transaction:
             # Most jobs have none, and a write waits for the disk.
             if not await has_links(transaction, job_id):

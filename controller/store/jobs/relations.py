@@ -193,34 +193,25 @@ async def _settle(transaction: Transaction, job_id: str, *, state: str, reason: 
 
 
 class Peers:
-    """The relations between jobs, as plugins see them."""
+    """The relations between jobs, as plugins see them.
+
+    Every method raises StoreUnavailable if the store does not respond.
+    """
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
     async def find(self, job_ids: Collection[str]) -> Mapping[str, Peer]:
-        """Return the jobs that exist, by id.
-
-        Raises:
-            StoreUnavailable: If the store cannot be read.
-        """
+        """Return the jobs that exist, by id."""
         async with self._store.read() as transaction:
             return await find_peers(transaction, job_ids)
 
     async def callers_of(self, job_id: str) -> Sequence[Caller]:
-        """Return the jobs that name this one and have not ended, in order.
-
-        Raises:
-            StoreUnavailable: If the store cannot be read.
-        """
+        """Return the jobs that name this one and have not ended, in order."""
         async with self._store.read() as transaction:
             return await callers_of(transaction, job_id)
 
     async def has_ended(self, job_id: str) -> None:
-        """Have the peers of an ended job reconciled, since they must no longer admit it.
-
-        Raises:
-            StoreUnavailable: If the store cannot be written.
-        """
+        """Have the peers of an ended job reconciled, since they must no longer admit it."""
         async with self._store.write() as transaction:
             await touch_peers_of(transaction, job_id)
