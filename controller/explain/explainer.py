@@ -75,10 +75,6 @@ class Explainer:
     """Explains sessions and jobs; both methods raise StoreUnavailable.
 
     Args:
-        store: The store.
-        inspector: Reads Redis.
-        kube: The client.
-        keys: The orchestrator's keys.
         issuer: The ``iss`` of its tokens.
         instance: This installation's name.
         clock: Unix seconds.

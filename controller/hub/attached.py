@@ -55,7 +55,6 @@ class Attached:
     """A client of *shell*, from :meth:`serve` until either has ended.
 
     Args:
-        shell: The shell.
         socket: The prepared WebSocket.
         mode: Whether the client may send input; the hub itself enforces this.
         holder: The client's grant, so that a revocation finds its input.

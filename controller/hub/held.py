@@ -156,10 +156,8 @@ class HeldShells:
 
     Args:
         terminals: The terminals in the store.
-        executor: Starts shells.
         clock: Monotonic seconds.
         wall: Unix seconds.
-        scrollbacks: Keeps the output.
     """
 
     def __init__(

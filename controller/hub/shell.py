@@ -84,7 +84,6 @@ class Shell:
     Args:
         stream: The shell's stream.
         first: Output that was read from it already.
-        scrollbacks: Keeps the output.
         guard: Removes sequences that set a clipboard.
         stream_id: Identifies the output for clients that resume.
     """

@@ -22,7 +22,6 @@ class Containment:
 
     Args:
         what: The log message, which names the work that failed.
-        failed: Counts an error.
     """
 
     def __init__(self, what: str, failed: Callable[[Exception], None]) -> None:

@@ -112,7 +112,6 @@ class Ledger:
     concurrent calls add each entry once.
 
     Args:
-        store: The store.
         defaults: The period, and the resources of jobs that request none.
         clock: Unix seconds.
     """

@@ -45,7 +45,6 @@ class Capacity:
     """Sums the allocatable resources of schedulable nodes.
 
     Args:
-        kube: The client.
         gpu_resources: The resource names that count as GPUs.
         clock: Monotonic seconds.
     """

@@ -37,9 +37,6 @@ class Lease:
     """The Lease *name*, on behalf of *holder*.
 
     Args:
-        kube: The client.
-        name: The Lease's name.
-        namespace: The Lease's namespace.
         instance: The value of its instance label.
         holder: The identity of this process, which must be unique.
         clock: Monotonic seconds.

@@ -76,7 +76,6 @@ class CompanionRights:
     """Finds permissions that the deployment does not grant.
 
     Args:
-        kube: The client.
         kinds: The companion kinds, each with the plugin that declares it.
         namespace: Returns a namespace in which jobs run; None if there is none yet.
     """

@@ -84,8 +84,6 @@ class ByLease:
     """The election among several controllers: the holder of the Lease leads.
 
     Args:
-        kube: The client.
-        lease: The Lease.
         namespace: The namespace of the Lease, created if missing.
         instance: The value of the namespace's instance label.
         store: A process that cannot write to it must not lead.

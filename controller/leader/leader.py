@@ -47,7 +47,6 @@ class Leader:
     Args:
         process: The process' settings, store and metrics registry.
         core: The parts that the API uses as well.
-        kube: The client.
         redis: The Redis that gateways read.
         election: Decides when this process leads.
         webhooks: Sends updates of jobs; None without receivers.

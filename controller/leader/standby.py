@@ -25,7 +25,6 @@ class Standby:
     """Keeps the informer cache warm, and remembers recent changes.
 
     Args:
-        kube: The client.
         instance: The instance whose objects are followed.
         services: Whether to follow Services.
     """

@@ -64,7 +64,6 @@ class Watchdog:
     Args:
         border: Knows which hook runs in which task.
         store_url: The store; the thread opens its own connection.
-        metrics: Counts stalls.
     """
 
     def __init__(

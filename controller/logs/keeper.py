@@ -117,14 +117,9 @@ class LogKeeper(LogObserver):
 
     Args:
         store: Lists the segments of each log.
-        term: The leader's term.
-        logs: Reads logs in the cluster.
-        storage: Stores the segments.
         shown: Returns the pods in the informer.
         clock: Unix seconds.
-        random: Returns random bytes.
         done: Called with a job's id once one of its logs was read.
-        failed: Counts unexpected errors.
     """
 
     def __init__(

@@ -44,7 +44,6 @@ class LogReader:
 
     Args:
         store: Lists what is stored.
-        logs: Reads logs in the cluster.
         storage: The storage; None without one.
     """
 

@@ -64,7 +64,6 @@ class LogWriter:
 
     Args:
         stored: The stored part of the log, which is continued.
-        storage: Stores segments.
         commit: Lists segments in the store; fenced, so that it fails once another leader exists.
         prefix: The prefix of this writer's segment names, unique for this log.
         waiting: Counts the bytes that all writers hold.

@@ -34,7 +34,6 @@ class PodMetricsSource:
     """Lists the metrics of all pods of an instance, in one call.
 
     Args:
-        kube: The client.
         instance: The instance.
         namespace: The namespace of all pods; None if owners have their own namespaces.
     """

@@ -157,7 +157,6 @@ class MetricSampler:
     """Samples the usage of pods while :meth:`run` runs.
 
     Args:
-        sources: The sources.
         interval: Seconds between samples; 0: no sampling.
         clock: Unix seconds, for samples.
         monotonic: Monotonic seconds, for pauses.

@@ -13,7 +13,6 @@ class JobSessions:
     """Ends a job's sessions, and has its routes reconciled.
 
     Args:
-        store: The store.
         clock: Unix seconds.
         enqueue: Called with the id of a job whose routes may have changed.
     """

@@ -54,7 +54,6 @@ class DesiredRoutes:
 
     Args:
         store: Holds the assignment of terminals to hubs.
-        term: The leader's term.
         informer: The pods; it must be complete.
         vault: Opens the passwords of desktops.
         base_domain: The domain of the sessions' hosts.

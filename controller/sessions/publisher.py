@@ -59,7 +59,6 @@ class RoutePublisher:
         desired: Computes the desired routes.
         seal: Seals passwords for gateways.
         clock: Unix seconds.
-        random: Returns random bytes.
         revision: The store's revision at the beginning of the term.
         monotonic: Monotonic seconds, for heartbeats.
         sleep: Sleeps for a number of seconds.

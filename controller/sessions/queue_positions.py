@@ -34,7 +34,6 @@ class QueuePositions(Mapping[str, int]):
     none, since nobody sees it.
 
     Args:
-        store: The store.
         activities_of: Returns what gateways report of sessions.
         clock: Unix seconds.
     """

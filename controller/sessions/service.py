@@ -122,10 +122,8 @@ class SessionService:
     """Sessions as the API offers them; every method raises StoreUnavailable.
 
     Args:
-        store: The store.
         base_domain: The parent domain of the sessions' hosts.
         clock: Unix seconds.
-        random: Returns random bytes.
         states_of: Returns the published states of live sessions.
         until_published: Waits a while until sessions are published.
         enqueue: Called with the id of a job whose sessions changed.

@@ -87,7 +87,6 @@ class SessionMaker:
 
     Args:
         clock: Unix seconds.
-        random: Returns random bytes.
         catalogue: The products' features.
         rank_services: Whether only declared ports can be reached.
     """

@@ -69,10 +69,8 @@ class SignOutProcessor:
     Args:
         store: Sessions and revocations.
         reader: Reads the stream.
-        term: The leader's term.
         clock: Unix seconds.
         publish: Has new revocations published at once.
-        count: Counts the results of requests.
     """
 
     def __init__(

@@ -32,7 +32,6 @@ class StoreProbe:
     """Probes *store* when nothing else has been written for a while.
 
     Args:
-        store: The store.
         clock: This process' clock, in unix seconds.
     """
 

@@ -70,7 +70,6 @@ class Deliveries:
     :meth:`failed`, :meth:`found_nothing` or :meth:`put_back`.
 
     Args:
-        cursor: The stored cursor.
         since: The time of the oldest pending update.
         random: Returns numbers from 0 to 1, so that receivers are not all tried at once.
     """

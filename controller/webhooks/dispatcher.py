@@ -99,11 +99,9 @@ class Webhooks:
     """Sends to all receivers while this process leads.
 
     Args:
-        receivers: The receivers.
         store: The outbox, and the cursors of the receivers.
         notifications: Notifies of new updates.
         render: Returns the body of a message.
-        counts: Counts the results of messages.
     """
 
     def __init__(

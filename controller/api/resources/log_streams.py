@@ -78,7 +78,6 @@ class LogStream:
     Backpressure: at most :data:`MOST_BLOCKS` blocks wait for the reader, and no more is read.
 
     Args:
-        reader: Reads logs.
         chosen: The pods, each with its position.
         tail: Where a log has no position: begin with this many last lines; None: with the first.
         named: Whether each event names its rank.

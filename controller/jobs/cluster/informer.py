@@ -273,7 +273,6 @@ class InformerCache:
     """The VolcanoJobs, pods and (optionally) Services with the instance's label.
 
     Args:
-        kube: The client.
         instance: The instance whose objects are cached; objects of other instances are ignored.
         changed: Called with the id of a job whose objects have changed.
         services: Whether Services are watched, too. Otherwise the cache has none.

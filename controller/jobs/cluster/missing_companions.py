@@ -39,13 +39,9 @@ class MissingCompanions:
     """Finds missing companions, as the leader of *term*.
 
     Args:
-        store: Knows the companions.
-        term: The leader's fencing token.
-        kube: The client.
         instance: The instance whose objects are checked.
         clock: Monotonic seconds.
         enqueue: Called with the id of a job whose companions must be applied again.
-        failed: Counts an unexpected error.
     """
 
     def __init__(

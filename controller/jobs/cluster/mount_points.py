@@ -91,12 +91,7 @@ class MountPointCleaner:
     """Deletes mount points, as the leader of *term*.
 
     Args:
-        store: The store.
-        term: The leader's fencing token.
-        kube: The client.
-        cluster: Finds pods of jobs.
         clock: Unix seconds.
-        failed: Counts an unexpected error.
     """
 
     def __init__(

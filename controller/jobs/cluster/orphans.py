@@ -48,14 +48,8 @@ class OrphanCollector:
     """Finds and deletes orphans, as the leader of *term*.
 
     Args:
-        store: Knows the jobs.
-        term: The leader's fencing token.
-        kube: The client.
-        cluster: Finds VolcanoJobs.
-        informer: The cache of the cluster's objects.
         instance: The instance whose objects are swept; those of other instances are ignored.
         clock: Monotonic seconds.
-        failed: Counts an unexpected error.
         kinds: Further kinds, of which plugins create companions.
     """
 

@@ -66,12 +66,8 @@ class PendingReasons:
     """Finds out why jobs wait, as the leader.
 
     Args:
-        records: The records of jobs.
-        kube: The client.
-        informer: The cache of the cluster's objects.
         changed: Called with the id of a job whose explanation has changed.
         clock: Monotonic seconds.
-        failed: Counts an unexpected error.
     """
 
     def __init__(

@@ -183,7 +183,6 @@ class Prerequisites:
     whenever their plan changes.
 
     Args:
-        kube: The client.
         instance: The label of everything that is created here.
         clock: Monotonic seconds.
     """

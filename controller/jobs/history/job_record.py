@@ -241,8 +241,6 @@ class JobRecords:
     """Changes jobs' records, as the leader.
 
     Args:
-        store: The store.
-        term: The leader's fencing token.
         vault: Opens the secrets of jobs that are not over.
         clock: Unix seconds.
     """

@@ -58,12 +58,8 @@ class Retention:
     """Deletes records, as the leader of *term*; each VolcanoJob leaves a tombstone.
 
     Args:
-        store: The store.
-        term: The leader's fencing token.
-        keep: Retention periods.
         may_be_there: Returns whether the cluster may have a VolcanoJob of a job.
         clock: Unix seconds.
-        failed: Counts an unexpected error.
     """
 
     def __init__(

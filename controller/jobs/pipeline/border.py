@@ -82,12 +82,7 @@ class _Escaped(Exception):
 
 
 class PluginBorder:
-    """Calls hooks.
-
-    Args:
-        seconds: The deadlines of plugins.
-        metrics: Counts calls.
-    """
+    """Calls hooks."""
 
     def __init__(
         self,

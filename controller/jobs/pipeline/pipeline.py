@@ -135,7 +135,6 @@ class Pipeline:
         plugins: The plugins, in the order in which their hooks run.
         instance: The label of everything that is created.
         namespace: The namespace of jobs that no plugin places elsewhere.
-        border: Calls the hooks.
     """
 
     def __init__(

@@ -68,13 +68,7 @@ class Actions:
     """Changes the store and the cluster, as the leader.
 
     Args:
-        records: The records of jobs.
-        pipeline: The plugins.
-        cluster: Creates and deletes objects.
         prerequisites: The objects that must exist before a job is submitted.
-        priorities: The values of PriorityClasses.
-        recorder: Records which hooks have run.
-        calls: Runs plugin hooks in tasks of their own.
         looked_until: The time of the previous leader's last observation of the cluster. Between
             then and this leader's first observation, the cluster was not observed.
     """

@@ -44,9 +44,6 @@ class Monitoring:
     """Calls ``on_job_monitoring``, as the leader of *term*.
 
     Args:
-        store: Holds the due times.
-        term: The leader's fencing token.
-        pipeline: The plugins.
         observe: Returns the observed state of a job, None if the store does not know it.
         show: Returns the view of plugins of a job.
         looked_until: Returns the time until which the cluster was observed; now, while it is.

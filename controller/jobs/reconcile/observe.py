@@ -76,8 +76,6 @@ class Observer:
     """Observes jobs.
 
     Args:
-        store: The records of jobs.
-        informer: The cache of the cluster's objects.
         pipeline: Returns whether a hook is completed.
         evictions_allowed: How often an evicted job is submitted again.
         sidecar_seconds: How long sidecars may run after the job's own containers have ended.

@@ -155,8 +155,6 @@ class HookRecorder:
     """Records in the store which hooks have run and which have failed, as the leader.
 
     Args:
-        store: The store.
-        term: The leader's fencing token.
         clock: Unix seconds.
         tries: How often a failing hook is tried.
     """

@@ -210,14 +210,8 @@ class Reconciler:
     """Reconciles jobs until it is cancelled, as the leader.
 
     Args:
-        store: The store.
-        informer: The cache of the cluster's objects.
-        observer: Reads a job from the store and the cache.
-        actions: Does a step.
         adoption: Deals with VolcanoJobs of this instance that the store does not know.
-        queue: The jobs to reconcile.
         job_changed: Called with a job's id after a step or another process has changed the job.
-        metrics: Counts steps and failures.
         logs: Sees each observation, so that it reads logs before pods are deleted.
         background: Further tasks that run as long as the reconciler.
         resync_per_second: How many unchanged jobs are reconciled a second; None: see ``sources``.

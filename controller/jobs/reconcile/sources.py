@@ -58,8 +58,6 @@ class JobSources:
     """Enqueue jobs that another process has changed in the store, and all jobs periodically.
 
     Args:
-        store: The store.
-        informer: The cache of the cluster's objects.
         queue: Where jobs are enqueued.
         job_changed: Called with the id of a job that another process has changed.
         contained: Contains unexpected errors, which would end the process' leadership.

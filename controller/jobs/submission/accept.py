@@ -140,12 +140,10 @@ class Submissions:
     """Accepts jobs.
 
     Args:
-        store: The store.
         pipeline: Checks jobs.
         vault: Seals their secrets.
         defaults: Resources and prices of jobs that name none.
         clock: Unix seconds.
-        random: Random bytes.
         enqueue: Called with the id of a job to reconcile.
         dry_run: Tries new jobs on the API server; None: no dry runs.
     """

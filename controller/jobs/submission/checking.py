@@ -187,8 +187,6 @@ class JobChecks:
     """Checks jobs.
 
     Args:
-        pipeline: The plugins.
-        defaults: Defaults of jobs.
         dry_run: Tries new jobs on the API server; None: no dry runs.
     """
 

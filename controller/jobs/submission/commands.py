@@ -65,9 +65,7 @@ class JobCommands:
     """Accepts commands; every method raises StoreUnavailable if nothing could be stored.
 
     Args:
-        store: The store.
         clock: Unix seconds.
-        random: Random bytes.
         enqueue: Called with the id of a job to reconcile.
         catalogue: The products, which allow or forbid extensions.
     """

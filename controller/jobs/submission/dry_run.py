@@ -97,10 +97,8 @@ class DryRun:
     """Has the API server try jobs, a few at a time.
 
     Args:
-        kube: The client.
         seconds: The timeout of one request.
         clock: Monotonic seconds.
-        count: Counts the results.
     """
 
     def __init__(

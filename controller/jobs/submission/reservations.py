@@ -118,9 +118,7 @@ class PublicLinks:
     """The operations of plugins on links; both raise StoreUnavailable if nothing could be stored.
 
     Args:
-        store: The store.
         clock: Unix seconds.
-        random: Random bytes.
         enqueue: Called with the id of a job whose routes may have changed.
     """
 

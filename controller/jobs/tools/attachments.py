@@ -55,8 +55,6 @@ class Tools:
     """Tools as the API offers them.
 
     Args:
-        store: The store.
-        plans: Plans the runs.
         clock: Unix seconds.
         enqueue: Called with the id of a job or a run to reconcile.
         routes: Called with the id of a job whose sessions have changed.

@@ -163,7 +163,6 @@ class ToolPlans:
     """Plans the runs of tools.
 
     Args:
-        pipeline: The plugins.
         defaults: The declared tools, and the defaults of jobs.
         try_out: Tries plans on the API server; None: no dry runs.
     """
