@@ -146,12 +146,13 @@ class DesiredRoutes:
             log.exception("cannot compute the target of a session", extra={"sid": session.sid})
         try:
             # Not removed: a removal is final, and the session is live.
-            route = route_of(
-                session, record=record, pod=None, hub=None, base_domain=self._base_domain
-            )
+            return self._without_pod(session, record)
         except Exception:
             log.exception("cannot compute the route of a session", extra={"sid": session.sid})
             return None
+
+    def _without_pod(self, session: Session, record: JobRecord) -> Desired | None:
+        route = route_of(session, record=record, pod=None, hub=None, base_domain=self._base_domain)
         return None if route is None else Desired(route, None, record.id)
 
     def holds(self, desired: Desired) -> bool:
@@ -211,14 +212,7 @@ class DesiredRoutes:
             waits = replace(
                 record, reason="tool", message="the tool is not running", state="IN_QUEUE"
             )
-            route = route_of(
-                session,
-                record=waits if record.state == "RUNNING" else record,
-                pod=None,
-                hub=None,
-                base_domain=self._base_domain,
-            )
-            return None if route is None else Desired(route, None, record.id)
+            return self._without_pod(session, waits if record.state == "RUNNING" else record)
         job = read_known(run)
         pod = pod_at(0, job=job, record=run, pods=self._informer.pods.of_job(run.id))
         shown = replace(record, state=run.state, reason=run.reason, message=run.message)
