@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from controller.jobs.history.job_record import read_known
 from controller.site.job_defaults import JobDefaults
+from controller.site.product_list import replica_resources
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import JobRecord, lock_job
 from controller.store.jobs.progress import Attempt, PodRecord, attempts_of, pod_records_of
@@ -151,6 +152,7 @@ class Ledger:
         )
 
     def _entry(self, record: JobRecord, attempt: Attempt, used: UsagePeriod) -> UsageEntry:
+        job, catalogue = read_known(record), self._defaults.pods.catalogue
         tool = record.tool or {}
         return UsageEntry(
             job_id=tool.get("job", record.id),
@@ -166,6 +168,6 @@ class Ledger:
             final=used.final,
             product=record.product,
             price=record.price,
-            resources=self._defaults.replica_resources(read_known(record), used.rank),
+            resources=replica_resources(job, used.rank, catalogue, self._defaults),
             at=self._clock(),
         )

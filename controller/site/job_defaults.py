@@ -7,19 +7,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from controller.jobs.spec.endpoints import names_in_host
 from controller.jobs.spec.field_types import QUALIFIED_NAME
-from controller.jobs.spec.model import Job
-from controller.jobs.spec.scheduling import Resources
 from controller.site.images import AllowedImages, parse_images
 from controller.site.kinds import Kinds, built_in_kinds, read_kinds
 from controller.site.licences import LicenceServer, parse_licence_servers
 from controller.site.owner_shares import FairShare, read_fair_share
 from controller.site.pod_settings import PodSettings, read_pod_settings
-from controller.site.product_list import Product
 from controller.site.setting_values import dns_label, name_list, period
 from controller.volcano.quantities import Quantity, parse_cpu, parse_memory
 from shared.networks import NOT_THE_WORLD, Network
@@ -169,38 +166,6 @@ class JobDefaults:
     session_url: str
     images: AllowedImages | None = setting("FUMAROLE_CONTROLLER_IMAGES", parse_images)
     kinds: Kinds
-
-    def amounts_of(self, wanted: Resources, product: Product | None) -> dict[str, Quantity]:
-        """Return the resources of a replica: its own, those of the product, or the default."""
-        gpus = wanted.gpu if wanted.gpu is not None else (product.gpu if product else 0)
-        amounts = {
-            "cpu": wanted.cpu or (product.cpu if product else self.cpu),
-            "memory": wanted.memory or (product.memory if product else self.memory),
-        }
-        if gpus:
-            resource = (product.gpu_resource if product else None) or self.gpu_resource
-            amounts[resource] = Quantity(gpus * 1000)
-        return amounts
-
-    def charged_by(self, job: Job) -> dict[str, Any]:
-        """Return the fields of a job's record that it is charged by, as of now."""
-        product = self.pods.catalogue.find(job.product)
-        price = None if product is None or product.price is None else product.price.model_dump()
-        whole = {"cpu": 0.0, "memory": 0.0, "gpu": 0.0}
-        for task in job.effective_tasks:
-            for name, amount in self.amounts_of(task.resources, product).items():
-                known = name if name in whole else "gpu"
-                whole[known] += amount.milli / 1000 * task.replicas
-        return {"product": job.product or self.pods.catalogue.default, "price": price, **whole}
-
-    def replica_resources(self, job: Job, rank: int) -> dict[str, str]:
-        """Return the resources of each replica of the rank's task, by Kubernetes' names."""
-        product = self.pods.catalogue.find(job.product)
-        for task in job.effective_tasks:
-            if task.first <= rank < task.first + task.replicas:
-                amounts = self.amounts_of(task.resources, product)
-                return {name: str(amount) for name, amount in amounts.items()}
-        return {}
 
 
 def read_job_defaults(environment: Environment, *, session_url: str) -> JobDefaults:

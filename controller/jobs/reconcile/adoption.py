@@ -36,6 +36,7 @@ from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
 from controller.kube.kinds import CONFIG_MAPS
 from controller.site.job_defaults import JobDefaults
+from controller.site.product_list import charged_by
 from controller.store.database import Store
 from controller.store.errors import AlreadyThere, StoreUnavailable
 from controller.store.instance import read_store_metadata
@@ -331,6 +332,6 @@ def _adopted(
         allocated_seconds=past.allocated_seconds,
         retries_used=past.retries_used,
         evictions=past.evictions,
-        **defaults.charged_by(job),
+        **charged_by(job, defaults.pods.catalogue, defaults),
         stopping=suspended,
     )

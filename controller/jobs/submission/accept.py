@@ -29,6 +29,7 @@ from controller.jobs.submission.dry_run import DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
 from controller.loop_turn import LoopTurn
 from controller.site.job_defaults import JobDefaults
+from controller.site.product_list import charged_by
 from controller.store.database import Store, Transaction
 from controller.store.errors import AlreadyThere
 from controller.store.instance import read_maintenance
@@ -336,7 +337,7 @@ class Submissions:
             fingerprint=self._vault.fingerprint(job.id, secrets),
             created_at=self._clock(),
             allocated_seconds=job.time_allocation_seconds,
-            **self._defaults.charged_by(job),
+            **charged_by(job, self._defaults.pods.catalogue, self._defaults),
         )
 
 
