@@ -28,6 +28,7 @@ from controller.backup import back_up, restore
 from controller.configuration import Configuration, read_configuration
 from controller.explain.command import as_text, explain
 from controller.kube.errors import KubeError
+from controller.kube.kubeconfig import problem_without_kubeconfig
 from shared.errors import FumaroleError
 from shared.jose.signing_keys import public_key_set, read_signing_keys
 from shared.runtime.process import (
@@ -38,7 +39,7 @@ from shared.runtime.process import (
     stop_on_signals,
     tune_collector,
 )
-from shared.settings import EXIT_BAD_SETTINGS, or_exit
+from shared.settings import EXIT_BAD_SETTINGS, Environment, or_exit
 
 PREFIXES: Final = ("FUMAROLE_CONTROLLER_", "FUMAROLE_PLUGIN_")
 """Prefixes of settings; an unknown setting with one of them is reported."""
@@ -58,7 +59,7 @@ def main() -> None:
     run(
         settings_from_command(
             "fumarole-controller",
-            _read,
+            _read_for_service,
             summary="Run jobs as VolcanoJobs, and publish the routes of their sessions.",
             reference="docs/settings.md",
             commands=(
@@ -75,6 +76,18 @@ def main() -> None:
 
 def _read() -> Configuration:
     return or_exit(read_configuration, prefix=PREFIXES)
+
+
+def _read_for_service() -> Configuration:
+    return or_exit(_read_with_cluster, prefix=PREFIXES)
+
+
+def _read_with_cluster(environment: Environment) -> Configuration:
+    """Read the configuration, and check how the API server is reached, unlike some commands."""
+    configuration = read_configuration(environment)
+    if not environment.is_set("KUBECONFIG") and (problem := problem_without_kubeconfig()):
+        environment.problem("KUBECONFIG", problem)
+    return configuration
 
 
 # Commands

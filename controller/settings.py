@@ -13,6 +13,7 @@ from urllib.parse import SplitResult, urlsplit
 
 import sqlalchemy as sa
 
+from controller.kube.kubeconfig import check_kubeconfig
 from controller.site.hook_limits import DEFAULT_TRIES, HookSeconds
 from controller.site.job_defaults import JobDefaults, read_job_defaults
 from controller.site.log_place import LogsPlace, read_logs_place
@@ -33,10 +34,12 @@ from shared.settings import (
     issuer_identifier,
     key_file,
     listen_address,
+    replaceable_file,
     seconds,
     setting,
     text,
     web_url,
+    writable_folder,
 )
 from shared.tokens import LONGEST_SERVICE_SECONDS
 
@@ -100,9 +103,7 @@ def _roles(raw: str) -> frozenset[Role]:
 
 
 def _folder(raw: str) -> Path:
-    path = Path(raw)
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return path.absolute()
+    return writable_folder(Path(raw))
 
 
 def _kubeconfig(raw: str) -> Path:
@@ -114,6 +115,7 @@ def _kubeconfig(raw: str) -> Path:
         except OSError as error:
             troubles.append(error)
         else:
+            check_kubeconfig(raw)
             return Path(raw)
     raise troubles[0]
 
@@ -192,7 +194,7 @@ class ControllerSettings:
     hub_scrollback_total_bytes: int = setting(
         "FUMAROLE_CONTROLLER_HUB_SCROLLBACK_TOTAL_BYTES", count(1 << 20, 1 << 40), 512 << 20
     )
-    address_file: Path | None = setting("FUMAROLE_CONTROLLER_ADDRESS_FILE", Path)
+    address_file: Path | None = setting("FUMAROLE_CONTROLLER_ADDRESS_FILE", replaceable_file)
     store_url: str
     redis_url: str = setting("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0")
     link_keys: tuple[bytes, ...]
@@ -254,6 +256,13 @@ def read_settings(environment: Environment) -> ControllerSettings:
         ),
         public_url=public_url,
     )
+    environment.check_addresses(
+        {
+            "FUMAROLE_CONTROLLER_OPS_LISTEN": settings.ops_listen,
+            **({"FUMAROLE_CONTROLLER_LISTEN": settings.listen} if "api" in roles else {}),
+            **({"FUMAROLE_CONTROLLER_HUB_LISTEN": settings.hub_listen} if "hub" in roles else {}),
+        }
+    )
     _check_minikube(environment, settings)
     _check_rank_services(environment, settings)
     _check_webhooks(environment, settings)
@@ -295,9 +304,13 @@ def _check_minikube(environment: Environment, settings: ControllerSettings) -> N
 def _prometheus(environment: Environment) -> Prometheus | None:
     name = "FUMAROLE_CONTROLLER_PROMETHEUS_URL"
     url = environment.optional(name, _prometheus_url)
-    token = environment.optional("FUMAROLE_CONTROLLER_PROMETHEUS_TOKEN_FILE", Path)
+    file = "FUMAROLE_CONTROLLER_PROMETHEUS_TOKEN_FILE"
+    token = environment.optional(file, Path)
     if url is None:
         return None
+    if token is not None and not token.is_file():
+        # It is read again for each sample, and may be written later.
+        environment.warning(file, f"names no file: nothing is sampled until {token} exists")
     if token is not None and url.scheme == "http" and not is_loopback_name(url.hostname or ""):
         environment.problem(name, "is http, over which a token must not be sent")
     return Prometheus(url.geturl(), token)

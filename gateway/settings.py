@@ -5,6 +5,7 @@ All problems are reported together. docs/settings.md has each setting's meaning,
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from ipaddress import ip_network
@@ -34,6 +35,7 @@ from shared.settings import (
     or_exit,
     origin,
     origins,
+    replaceable_file,
     seconds,
     web_url,
     yes_or_no,
@@ -99,12 +101,17 @@ def settings_from(env: Environment) -> Settings:
     site = _site(env)
     _warn_of_siblings(env, site)
     _check_tls(env, certificate, certificate_key)
+    listen = env.value("FUMAROLE_GATEWAY_LISTEN", listen_address, ("0.0.0.0", 8080))
+    ops_listen = env.value("FUMAROLE_GATEWAY_OPS_LISTEN", listen_address, ("127.0.0.1", 8090))
+    env.check_addresses(
+        {"FUMAROLE_GATEWAY_LISTEN": listen, "FUMAROLE_GATEWAY_OPS_LISTEN": ops_listen}
+    )
     return Settings(
         instance=env.value("FUMAROLE_INSTANCE", _instance, "default"),
         redis_url=env.value("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0"),
         link_keys=link_keys,
-        listen=env.value("FUMAROLE_GATEWAY_LISTEN", listen_address, ("0.0.0.0", 8080)),
-        ops_listen=env.value("FUMAROLE_GATEWAY_OPS_LISTEN", listen_address, ("127.0.0.1", 8090)),
+        listen=listen,
+        ops_listen=ops_listen,
         site=site,
         token_issuer=issuer,
         token_jwks=read_key_source(env, "FUMAROLE_GATEWAY_TOKEN_JWKS"),
@@ -127,7 +134,7 @@ def settings_from(env: Environment) -> Settings:
         limits=_limits(env),
         tls_cert_file=certificate,
         tls_key_file=certificate_key,
-        address_file=env.optional("FUMAROLE_GATEWAY_ADDRESS_FILE", Path),
+        address_file=env.optional("FUMAROLE_GATEWAY_ADDRESS_FILE", replaceable_file),
         log=read_log_settings(env),
     )
 
@@ -216,7 +223,7 @@ def _check_tls(env: Environment, certificate: Path | None, key: Path | None) -> 
     if certificate is not None and key is not None:
         try:
             make_tls_context(certificate, key)
-        except OSError as error:  # ssl.SSLError is one
+        except OSError as error:
             env.problem("FUMAROLE_GATEWAY_TLS_CERT_FILE", f"and its key cannot be used: {error}")
 
 
@@ -237,7 +244,10 @@ def _public_url(raw: str) -> SplitResult:
 
 def _authorities(raw: str) -> Path:
     path = existing_file(raw)
-    make_upstream_tls(path)  # raises OSError if the file holds no certificate
+    try:
+        make_upstream_tls(path)
+    except ssl.SSLError:
+        raise ValueError(f"{path} holds no certificate in PEM form") from None
     return path
 
 

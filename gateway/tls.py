@@ -122,11 +122,28 @@ def make_tls_context(certificate: Path, key: Path) -> ssl.SSLContext:
         OSError: If the files do not hold a certificate and its key.
     """
     context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
-    context.load_cert_chain(certificate, key)
+    try:
+        # Without a password, OpenSSL asks for that of an encrypted key on the terminal, and waits.
+        context.load_cert_chain(certificate, key, password="")
+    except ssl.SSLError as error:
+        raise OSError(_why_unusable(certificate, key, error)) from error
     context.set_alpn_protocols(["http/1.1"])
     # Renegotiation would let a client demand handshakes without limit.
     context.options |= ssl.OP_NO_RENEGOTIATION
     return context
+
+
+def _why_unusable(certificate: Path, key: Path, error: ssl.SSLError) -> str:
+    """Return which file is at fault: for most causes, OpenSSL says "PEM lib"."""
+    if error.reason == "KEY_VALUES_MISMATCH":
+        return f"{key} is not the key of {certificate}"
+    try:
+        load_pem_x509_certificate(certificate.read_bytes())
+    except ValueError:
+        return f"{certificate} holds no certificate in PEM form"
+    if b"ENCRYPTED" in key.read_bytes():
+        return f"{key} is encrypted: write it without a passphrase"
+    return f"{key} holds no private key in PEM form"
 
 
 class Certificates(ReloadedFiles):

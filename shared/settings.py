@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import field, fields
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar, overload
 from urllib.parse import SplitResult, urlsplit
@@ -74,12 +75,22 @@ class Environment:
 
     def problem(self, name: str, text: str) -> None:
         """Record a problem with *name*; a repeated call changes nothing."""
-        if (problem := f"{name} {text}") not in self.problems:
+        # One line: parsers of files explain a problem in several.
+        if (problem := " ".join(f"{name} {text}".split())) not in self.problems:
             self.problems.append(problem)
 
     def warning(self, name: str, text: str) -> None:
         """Record a warning: *name* allows something that its operator should know."""
         self.warnings.append(f"{name} {text}")
+
+    def check_addresses(self, addresses: Mapping[str, tuple[str, int]]) -> None:
+        """Record settings that listen at an address which another one has; port 0 is any."""
+        for (one, (host, port)), (other, (host_too, port_too)) in combinations(
+            addresses.items(), 2
+        ):
+            hosts = (host, host_too)
+            if port == port_too != 0 and (host == host_too or any(map(is_unspecified, hosts))):
+                self.problem(one, f"has the same address and port as {other}")
 
     def is_set(self, name: str) -> bool:
         """Return whether *name* is set, to a valid value or not."""
@@ -311,10 +322,31 @@ def existing_file(raw: str) -> Path:
         return path
 
 
+def replaceable_file(raw: str) -> Path:
+    """Return the path of a file that can be written beside and renamed into place."""
+    path = Path(raw)
+    if path.is_dir():
+        raise ValueError(f"{path} is a folder, not a file")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise ValueError(f"{path.parent} is no folder in which this process can write")
+    return path
+
+
+def writable_folder(path: Path) -> Path:
+    """Return the absolute path of a folder in which this process can write; make it if need be."""
+    path.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise ValueError(f"this process cannot write in {path}")
+    return path.absolute()
+
+
 def key_file(raw: str) -> tuple[bytes, ...]:
     """Return the keys in a file: one a line, base64 of 32 random bytes or more."""
     keys = []
-    lines = Path(raw).read_text("ascii").splitlines()
+    try:
+        lines = Path(raw).read_text("ascii").splitlines()
+    except UnicodeError:  # whose message holds a byte of the file
+        raise ValueError("not a text file with a key in base64 in each line") from None
     for number, line in enumerate(lines, 1):
         if line.strip():
             keys.append(_key(line.strip(), number))

@@ -76,12 +76,14 @@ vars(kubernetes_asyncio.client).update(ApiClient=ApiClient, Configuration=Config
 RESTClientObject = kubernetes_asyncio.client.rest.RESTClientObject
 
 from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config  # noqa: E402
+from kubernetes_asyncio.config.kube_config import KubeConfigMerger  # noqa: E402
 
 __all__ = [
     "READ_BUFFER",
     "ApiClient",
     "ConfigException",
     "Configuration",
+    "KubeConfigMerger",
     "RESTClientObject",
     "load_incluster_config",
     "load_kube_config",

@@ -17,13 +17,12 @@ from pathlib import Path
 from typing import Final, Self, TypeAlias
 
 import aiohttp
-import yaml
 
 from controller.kube.decoding import Object, decode_object
 from controller.kube.errors import KubeError, Throttled, Unavailable, error_from
+from controller.kube.kubeconfig import DEFAULT, MALFORMED, cause_of
 from controller.kube.library import (
     ApiClient,
-    ConfigException,
     Configuration,
     RESTClientObject,
     load_incluster_config,
@@ -64,12 +63,6 @@ JSON: Final = "application/json"
 
 Certificates: TypeAlias = tuple[bytes, ...]
 """The contents of the files of authorities, client certificate and client key."""
-
-# The library does not validate a kubeconfig, which may be half written.
-_MALFORMED: Final = (
-    *(ConfigException, yaml.YAMLError, OSError, ValueError, TypeError),
-    *(AssertionError, AttributeError, LookupError),
-)
 
 log = logging.getLogger(__name__)
 
@@ -185,7 +178,7 @@ class Credentials:
                 # It may start an exec credential plugin, which may hang. (TimeoutError: OSError.)
                 async with asyncio.timeout(CREDENTIALS_WAIT_SECONDS):
                     await load_kube_config(file, client_configuration=configuration)
-        except _MALFORMED as error:
+        except MALFORMED as error:
             raise Unavailable(f"no usable Kubernetes configuration: {self._why(error)}") from error
         # A token file may end with a line break, which client-go trims too.
         keys = configuration.api_key.items()
@@ -195,12 +188,9 @@ class Credentials:
         """Return the cause with the file's name, which the library's messages often lack."""
         if self._kubeconfig is None and "KUBERNETES_SERVICE_HOST" in os.environ:
             return str(error)
-        file = self._kubeconfig or Path("~/.kube/config")
-        if self._kubeconfig is None and not file.expanduser().exists():
-            return f"KUBECONFIG is not set, this is not a pod, and {file} does not exist"
-        if isinstance(error, (TypeError, AttributeError)):  # YAML of another structure, or empty
-            return f"{file}: it is empty, or not a kubeconfig"
-        return f"{file}: {type(error).__name__}: {error}"
+        if self._kubeconfig is None and not DEFAULT.expanduser().exists():
+            return f"KUBECONFIG is not set, this is not a pod, and {DEFAULT} does not exist"
+        return cause_of(error, str(self._kubeconfig or DEFAULT))
 
 
 def _read_certificates(configuration: Configuration) -> Certificates:
@@ -212,7 +202,8 @@ def _load_certificates(context: ssl.SSLContext, configuration: Configuration) ->
     if configuration.ssl_ca_cert:
         context.load_verify_locations(cafile=configuration.ssl_ca_cert)
     if configuration.cert_file:
-        context.load_cert_chain(configuration.cert_file, configuration.key_file)
+        # Without a password, OpenSSL asks for that of an encrypted key on the terminal.
+        context.load_cert_chain(configuration.cert_file, configuration.key_file, password="")
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from shared.settings import Environment, existing_file, setting, text, web_url
+from shared.settings import Environment, existing_file, setting, text, web_url, writable_folder
 
 _FOLDER: Final = "FUMAROLE_CONTROLLER_LOGS_FOLDER"
 _S3: Final = "FUMAROLE_CONTROLLER_LOGS_S3_"
@@ -58,9 +58,10 @@ def read_logs_place(environment: Environment) -> LogsPlace:
     # Several controllers share a database, but no folder.
     if environment.optional("FUMAROLE_CONTROLLER_STORE_URL", text) is not None:
         return None
-    return environment.optional(
-        "FUMAROLE_CONTROLLER_STATE_FOLDER", lambda raw: _folder(raw, "logs")
-    )
+    state = "FUMAROLE_CONTROLLER_STATE_FOLDER"
+    if (folder := environment.optional(state, Path)) is None or not folder.is_dir():
+        return None  # its reader reports that
+    return environment.optional(state, lambda raw: _folder(raw, "logs"))
 
 
 def _read_bucket(environment: Environment) -> Bucket | None:
@@ -70,6 +71,4 @@ def _read_bucket(environment: Environment) -> Bucket | None:
 
 
 def _folder(raw: str, inside: str = "") -> Path:
-    path = Path(raw) / inside
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    return path.absolute()
+    return writable_folder(Path(raw) / inside)

@@ -29,10 +29,11 @@ def read_yaml(path: Path, *, quoted: bool = True) -> Any:
     except (OSError, UnicodeDecodeError) as error:
         raise ValueError(f"cannot be read: {error}") from None
     except yaml.YAMLError as error:
-        if quoted:
-            raise ValueError(f"is not YAML: {error}") from None
         mark = getattr(error, "problem_mark", None)
-        raise ValueError(f"is not YAML: line {mark.line + 1}" if mark else "is not YAML") from None
+        place = f"line {mark.line + 1}" if mark else ""
+        cause = str(getattr(error, "problem", "") or "") if quoted else ""
+        said = ": ".join(part for part in ("is not YAML", place, cause) if part)
+        raise ValueError(said) from None
     return {} if given is None else given
 
 
@@ -42,6 +43,8 @@ def validated(given: Any, model: type[Declared]) -> Declared:
     Raises:
         ValueError: With every problem.
     """
+    if not isinstance(given, dict):
+        raise ValueError(f"must hold fields and their values ({', '.join(model.model_fields)})")
     try:
         return model.model_validate(given)
     except ValidationError as error:

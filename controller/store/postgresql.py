@@ -8,6 +8,7 @@ asyncpg accepts some of them as arguments and others only in a connection string
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 from urllib.parse import urlencode
@@ -53,6 +54,7 @@ _DRIVERS: Final = frozenset({"async_fallback", "direct_tls", _PREPARED})
 """Parameters that only SQLAlchemy and asyncpg know."""
 _MODES: Final = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _VERSIONS: Final = ("TLSv1", "TLSv1.1", "TLSv1.2", "TLSv1.3")
+_FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl", "passfile")
 _CHOICES: Final = {
     "ssl": _MODES,
     "sslmode": _MODES,
@@ -80,6 +82,8 @@ def problem_of(url: str) -> str | None:
         # asyncpg also accepts "verify_full".
         if name in _CHOICES and str(value).replace("_", "-") not in _CHOICES[name]:
             return f"parameter {name} must be one of {', '.join(_CHOICES[name])}"
+        if name in _FILES and not os.access(str(value), os.R_OK):
+            return f"parameter {name} names no file that can be read"
     return None
 
 

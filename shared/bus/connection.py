@@ -169,7 +169,8 @@ class _Trust:
             context = make_client_tls(self._authorities)
         if self._certificate is not None:
             with _naming(self._certificate, self._key):
-                context.load_cert_chain(self._certificate, self._key)
+                # Without a password, OpenSSL asks for that of an encrypted key on the terminal.
+                context.load_cert_chain(self._certificate, self._key, password="")
         return context
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
+from shared.settings import existing_file
 from shared.text import whole_number
 
 Node: TypeAlias = tuple[str, int]
@@ -51,12 +52,14 @@ class RedisAddress:
 
 
 def check_url(raw: str) -> str:
-    """Return *raw* if it is a valid URL.
+    """Return *raw* if it is a valid URL whose files can be read.
 
     Raises:
         ValueError: If not. The message does not hold the URL, which may hold a password.
+        OSError: If a file cannot be read.
     """
-    parse_url(raw)
+    for file in (parse_url(raw).trust or {}).values():
+        existing_file(file)
     return raw
 
 

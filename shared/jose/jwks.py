@@ -129,12 +129,19 @@ def key_source(raw: str) -> str:
 
 
 def read_key_source(environment: Environment, name: str, *, needed: bool = True) -> str:
-    """Return the key source in the setting *name*, or ""; warn if it is a missing file.
+    """Return the key source in the setting *name*, or ""; warn if it is a file without keys.
 
-    A missing file is no error, since the source is read again; until then no token verifies.
+    Such a file is no error, since the source is read again; until then no token verifies.
     """
     read = environment.required if needed else environment.value
     source = read(name, key_source, "")
-    if source and "://" not in source and not Path(source).is_file():
+    if not source or "://" in source:
+        return source
+    if not Path(source).is_file():
         environment.warning(name, f"names no file: no token verifies until {source} exists")
+        return source
+    try:
+        read_key_set(_read(Path(source)))
+    except (BadKeySet, OSError, ValueError) as error:
+        environment.warning(name, f"holds no key, so no token verifies: {error}")
     return source

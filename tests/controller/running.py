@@ -32,6 +32,16 @@ BASE_DOMAIN = "apps.example.com"
 
 T = TypeVar("T")
 
+NOWHERE = """\
+apiVersion: v1
+kind: Config
+current-context: c
+clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
+contexts: [{name: c, context: {cluster: c, user: u}}]
+users: [{name: u, user: {}}]
+"""
+"""A kubeconfig whose server refuses connections."""
+
 
 async def eventually(
     look: Callable[[], Awaitable[T | None]], *, seconds: float = 20.0, what: str = ""
@@ -65,7 +75,7 @@ class Controller:
         folder.mkdir(exist_ok=True)
         if kubeconfig is None:  # no cluster is used
             kubeconfig = folder / "kubeconfig.yaml"
-            kubeconfig.touch()
+            kubeconfig.write_text(NOWHERE)
         self.program: Sequence[str | Path] = (sys.executable, "-m", "controller")
         self.place = ROOT
         self.spawn: Callable[..., subprocess.Popen[bytes]] = warm.popen

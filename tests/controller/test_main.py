@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 from tests import warm
-from tests.controller.leader.leading import NOWHERE
-from tests.controller.running import ROOT, Controller
+from tests.controller.running import NOWHERE, ROOT, Controller
 
 
 def test_a_port_in_use_is_reported_in_one_line(tmp_path: Path) -> None:

@@ -11,6 +11,8 @@ from controller.jobs.history.job_record import TRANSITIONS, JobEvent, State
 from controller.settings import ControllerSettings, read_settings
 from shared.errors import SettingsError
 from shared.settings import Environment
+from tests.controller.running import NOWHERE, SIGNER
+from tests.shared.samples import key_set_of
 
 DOCS = (Path(__file__).parents[2] / "docs" / "controller.md").read_text()
 SETTINGS = (Path(__file__).parents[2] / "docs" / "settings.md").read_text()
@@ -207,7 +209,7 @@ def test_kubeconfig_is_a_file_or_a_list_with_one_file(
     values: dict[str, str], tmp_path: Path
 ) -> None:
     there = tmp_path / "config"
-    there.write_text("")
+    there.write_text(NOWHERE)
     for given in (f"{there}", f"/no/file:{there}"):
         assert read(values | {"KUBECONFIG": given}).kubeconfig == Path(given)
     for given in ("/no/file", "/no/file:/no/other", str(tmp_path)):
@@ -222,7 +224,64 @@ def test_a_missing_key_set_is_warned_about(values: dict[str, str], tmp_path: Pat
         read_settings(environment)
         environment.check()
         assert any(name in one for one in environment.warnings) is not there
-        keys.touch()
+        keys.write_bytes(key_set_of(SIGNER))
+
+
+def test_a_key_set_file_without_a_usable_key_is_warned_about(
+    values: dict[str, str], tmp_path: Path
+) -> None:
+    keys, name = tmp_path / "keys.json", "FUMAROLE_CONTROLLER_TOKEN_JWKS"
+    keys.write_text('{"keys":[]}')
+    environment = Environment(values | {name: str(keys)})
+    read_settings(environment)
+    environment.check()
+    assert [one for one in environment.warnings if one.startswith(f"{name} holds no key")]
+
+
+def test_a_kubeconfig_is_checked_before_the_start(values: dict[str, str], tmp_path: Path) -> None:
+    there = tmp_path / "config"
+    there.write_text("users: [{name: u, token: canary")
+    with pytest.raises(SettingsError) as refused:
+        read(values | {"KUBECONFIG": str(there)})
+    assert refused.value.problems == (f"KUBECONFIG is wrong: {there}: it is not YAML in line 1",)
+
+
+def test_two_listeners_at_one_address_are_refused(values: dict[str, str]) -> None:
+    both = {
+        "FUMAROLE_CONTROLLER_LISTEN": "0.0.0.0:8081",
+        "FUMAROLE_CONTROLLER_OPS_LISTEN": "127.0.0.1:8081",
+    }
+    with pytest.raises(SettingsError, match="has the same address and port"):
+        read(values | both)
+    read(values | both | {"FUMAROLE_CONTROLLER_ROLES": "reconciler"})
+    read(values | dict.fromkeys(both, "127.0.0.1:0"))
+
+
+def test_a_state_folder_that_is_a_file_is_one_problem(
+    values: dict[str, str], tmp_path: Path
+) -> None:
+    file = tmp_path / "file"
+    file.touch()
+    with pytest.raises(SettingsError) as refused:
+        read(values | {"FUMAROLE_CONTROLLER_STATE_FOLDER": str(file)})
+    assert len(refused.value.problems) == 1
+
+
+def test_an_address_file_that_cannot_be_written_is_refused(
+    values: dict[str, str], tmp_path: Path
+) -> None:
+    for given in (tmp_path, tmp_path / "no" / "file"):
+        with pytest.raises(SettingsError, match="FUMAROLE_CONTROLLER_ADDRESS_FILE is wrong"):
+            read(values | {"FUMAROLE_CONTROLLER_ADDRESS_FILE": str(given)})
+
+
+def test_a_missing_prometheus_token_is_warned_about(values: dict[str, str]) -> None:
+    name = "FUMAROLE_CONTROLLER_PROMETHEUS_TOKEN_FILE"
+    given = {name: "/no/token", "FUMAROLE_CONTROLLER_PROMETHEUS_URL": "https://p.example.com"}
+    environment = Environment(values | given)
+    read_settings(environment)
+    environment.check()
+    assert [one for one in environment.warnings if one.startswith(f"{name} names no file")]
 
 
 @pytest.mark.parametrize("advertised", ["", "0.0.0.0:8082", "[::]:8082"])

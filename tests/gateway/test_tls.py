@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import fcntl
+import os
 import ssl
+import subprocess
+import sys
+import termios
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -12,11 +17,16 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+)
 from cryptography.x509.oid import NameOID
 
 from gateway import tls
-from gateway.tls import Certificates
+from gateway.tls import Certificates, make_tls_context
 
 
 class Pair:
@@ -159,3 +169,38 @@ def test_an_invalid_certificate_at_start_is_refused(tmp_path: Path) -> None:
     pair.key.write_bytes(make_pair(2)[1])
     with pytest.raises(OSError, match=r"."):
         Certificates(pair.certificate, pair.key)
+
+
+def test_the_file_that_is_at_fault_is_named(tmp_path: Path) -> None:
+    one, two = Pair(tmp_path / "one"), Pair(tmp_path / "two")
+    encrypted = tmp_path / "encrypted.key"
+    secret = (Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+    encrypted.write_bytes(ec.generate_private_key(ec.SECP256R1()).private_bytes(*secret))
+    for certificate, key, why in (
+        (one.certificate, two.key, f"{two.key} is not the key of {one.certificate}"),
+        (one.key, one.key, f"{one.key} holds no certificate"),
+        (one.certificate, one.certificate, f"{one.certificate} holds no private key"),
+        (one.certificate, encrypted, f"{encrypted} is encrypted"),
+    ):
+        with pytest.raises(OSError, match=why):
+            make_tls_context(certificate, key)
+
+
+def test_an_encrypted_key_is_refused_without_a_prompt(tmp_path: Path) -> None:
+    pair = Pair(tmp_path)
+    secret = (Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
+    pair.key.write_bytes(ec.generate_private_key(ec.SECP256R1()).private_bytes(*secret))
+    program = "import sys; from pathlib import Path; from gateway.tls import make_tls_context; "
+    program += "make_tls_context(Path(sys.argv[1]), Path(sys.argv[2]))"
+    asked, terminal = os.openpty()
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program, str(pair.certificate), str(pair.key)],
+            stdin=terminal, stdout=terminal, stderr=subprocess.PIPE, timeout=30, check=False,
+            start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(terminal, termios.TIOCSCTTY, 0),
+        )  # fmt: skip
+    finally:
+        os.close(asked)
+        os.close(terminal)
+    assert b"is encrypted" in done.stderr

@@ -36,6 +36,31 @@ def test_bad_settings_end_the_process_with_exit_code_2(capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "error: A is not set\nerror: B is not set\n"
 
 
+def test_a_problem_is_one_line() -> None:
+    def parse(_raw: str) -> str:
+        raise ValueError("it is wrong\n  in line 2:\n    here")
+
+    environment = Environment({"A": "x"})
+    environment.optional("A", parse)
+    assert environment.problems == ["A is wrong: it is wrong in line 2: here"]
+
+
+def test_a_key_file_that_is_no_text_is_refused_without_its_content(tmp_path: Path) -> None:
+    file = tmp_path / "key"
+    file.write_bytes(b"\xf7" * 40)
+    with pytest.raises(ValueError, match="not a text file") as refused:
+        settings.key_file(str(file))
+    assert "f7" not in str(refused.value)
+
+
+def test_a_folder_that_cannot_be_written_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "access", lambda *_: False)  # the tests' user may write anywhere
+    with pytest.raises(ValueError, match="cannot write in"):
+        settings.writable_folder(tmp_path)
+
+
 def test_a_misspelt_setting_is_warned_about(capsys: pytest.CaptureFixture[str]) -> None:
     def read(environment: Environment) -> str | None:
         return environment.optional("X_ROUTE_KEYS", settings.text)

@@ -22,8 +22,8 @@ from controller.store.database import Store
 from controller.webhooks.dispatcher import Webhooks
 from shared.runtime.ops import make_registry
 from shared.settings import Environment
-from tests.controller.leader.leading import NOWHERE, Lead, Sender, Turns, World
-from tests.controller.running import Controller
+from tests.controller.leader.leading import Lead, Sender, Turns, World
+from tests.controller.running import NOWHERE, Controller
 
 
 @pytest.fixture

@@ -13,15 +13,6 @@ from controller.leader.leader import Leader
 from controller.process import Core, Process
 from controller.store.errors import LeadershipLost
 
-NOWHERE = """\
-apiVersion: v1
-kind: Config
-current-context: c
-clusters: [{name: c, cluster: {server: "http://127.0.0.1:1"}}]
-contexts: [{name: c, context: {cluster: c, user: u}}]
-users: [{name: u, user: {}}]
-"""
-
 
 class Turns:
     """An election whose turns the test scripts."""

@@ -89,7 +89,7 @@ def test_a_job_inherits_omitted_fields_from_its_kind(declared: Kinds) -> None:
     ("text", "told"),
     [
         ("[", "not YAML"),
-        ("- a", "dictionary"),
+        ("- a", "must hold fields"),
         ("kinds: [a]", "kinds"),
         ("kinds: {A: {}}", "kinds.A"),
         ("kinds: {a: {colour: red}}", "kinds.a.colour: unknown field"),

@@ -71,6 +71,11 @@ def test_pg_dump_gets_the_environment_that_the_driver_reads() -> None:
             "postgresql://h/d?ssl_min_protocol_version=canary",
             "parameter ssl_min_protocol_version must be one of TLSv1, TLSv1.1, TLSv1.2, TLSv1.3",
         ),
+        (
+            "postgresql://h/d?sslrootcert=/no/canary",
+            "parameter sslrootcert names no file that can be read",
+        ),
+        ("postgresql://h/d?sslrootcert=/dev/null&passfile=/dev/null", None),
         ("postgresql://h:canary/d", "not a SQLAlchemy URL"),
         ("postgresql://h/d?host=a,canary&port=1,2,3", "not a SQLAlchemy URL"),
     ],

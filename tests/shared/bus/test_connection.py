@@ -30,12 +30,12 @@ FAILOVER_SECONDS = 20.0
     "url",
     [
         "redis://127.0.0.1:6379/0",
-        "rediss://u:p@redis.example:6380/0?ssl_ca_certs=/etc/ca.pem",
+        "rediss://u:p@redis.example:6380/0?ssl_ca_certs=/dev/null",
         "unix://gateway:secret@/run/redis.sock",
         "redis+sentinel://u:p@a:26379,b/main/2?sentinel_username=s&sentinel_password=t",
         "rediss+sentinel://[::1]:26379/main",
         "redis+cluster://u:p%40@a:7000,b:7001",
-        "rediss+cluster://a?ssl_ca_certs=/etc/ca.pem",
+        "rediss+cluster://a?ssl_ca_certs=/dev/null",
     ],
 )
 def test_valid_redis_urls_are_accepted(url: str) -> None:
@@ -72,6 +72,12 @@ def test_valid_redis_urls_are_accepted(url: str) -> None:
 def test_a_malformed_redis_url_is_refused_without_being_printed(url: str) -> None:
     with pytest.raises(ValueError, match=r"URL|node|option|path") as refused:
         check_url(url)
+    assert "secret" not in str(refused.value)
+
+
+def test_a_redis_url_with_an_unreadable_file_is_refused_by_its_name() -> None:
+    with pytest.raises(OSError, match=r"/no/ca\.pem") as refused:
+        check_url("rediss://u:secret@a?ssl_ca_certs=/no/ca.pem")
     assert "secret" not in str(refused.value)
 
 
