@@ -8,14 +8,25 @@ may restart only the first one's task (``applyPolicies`` compares versions).
 
 Then the job goes on without an end: ranks wait for the failed one, and workers of MPI, which do not
 end by themselves, run on after their master.
+
+A pod that is deleted while no controller of Volcano runs, as in a drain during an upgrade, is only
+created again. The other ranks then go on beside a rank that has begun anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final, TypeAlias
 
-from controller.jobs.history.retries import Triggered, policies_of, triggered
+from controller.jobs.history.failures import explain_run
+from controller.jobs.history.pod_records import age, was_taken
+from controller.jobs.history.retries import (
+    Policies,
+    Triggered,
+    policies_of,
+    triggered,
+    used_retries,
+)
 from controller.jobs.reconcile.lifecycle.failure import after_failure
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
@@ -25,8 +36,9 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Step,
     Wait,
 )
+from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import ObservedJob, ObservedPod
-from controller.volcano.policies import RESTARTS
+from controller.volcano.policies import RESTARTS, Rule
 
 MISSED_SECONDS: Final = 300.0
 """How long Volcano may take. With hundreds of jobs at once, it sees a pod's end a minute late."""
@@ -34,15 +46,22 @@ MISSED_SECONDS: Final = 300.0
 _PHASES: Final = ("Pending", "Running")
 _OVER: Final = ("Succeeded", "Failed")
 
+Replica: TypeAlias = tuple[str, int]
+"""A task and an index."""
+
 
 def missed_first(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
     """Return the step for a policy that Volcano has missed; if it is not due yet, *step*."""
-    found = _missed_policy(seen, job)
-    if not isinstance(found, Wait):
-        return found or step
-    if not isinstance(step, Wait) or found.until is None:
+    if job.phase not in _PHASES:
         return step
-    return found if step.until is None else Wait(min(found.until, step.until))
+    found = [_missed_policy(seen, job), _missed_eviction(seen, job)]
+    due = next((one for one in found if isinstance(one, ConfirmPods)), None)
+    if due is not None:
+        return due
+    if not isinstance(step, Wait):
+        return step
+    times = [one.until for one in (*found, step) if isinstance(one, Wait) and one.until is not None]
+    return Wait(min(times)) if times else step
 
 
 def _missed_policy(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait | None:
@@ -51,8 +70,6 @@ def _missed_policy(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait 
     A pod that triggered a policy which Volcano carries out is deleted, or the VolcanoJob leaves its
     phase. So a pod that stays shows that Volcano has missed the policy.
     """
-    if job.phase not in _PHASES:
-        return None
     over = [pod for pod in seen.staying() if pod.phase in _OVER]
     if not over:
         return None
@@ -78,3 +95,95 @@ def _causes(followed: Triggered, over: Sequence[ObservedPod]) -> list[ObservedPo
     if followed.pod_uid:
         return [pod for pod in over if pod.uid == followed.pod_uid]
     return [pod for pod in over if pod.task == followed.task]
+
+
+def _missed_eviction(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait | None:
+    """Return the step that carries out a missed policy for evicted pods, Wait, or None.
+
+    Volcano counts a restart before it creates the pods again. So a pod with the same count as the
+    one before it shows that no policy was carried out in between.
+    """
+    if len(seen.runs) <= len(seen.own(seen.pods)):
+        return None
+    policies, due_at = policies_of(seen.record), list[float]()
+    replicas = _by_replica(seen.runs)
+    replaced = list(_replaced(replicas, job))
+    for before, last in replaced:
+        rule = policies.deciding("PodEvicted", None, last.task)
+        if rule is None or policies.is_ours(rule):
+            continue
+        # Pods of one node are evicted together, and all of them begin anew.
+        anew = {one.pod_uid for _, one in replaced if _is_near(one.seen_at, last.seen_at)}
+        there = [runs[-1] for runs in replicas.values()]
+        others = [run for run in there if run.pod_uid not in anew and _was_there(run, before)]
+        if not _matters(rule, last.task, others):
+            continue
+        if seen.now >= last.seen_at + MISSED_SECONDS:
+            return ConfirmPods(_after_eviction(seen, job, policies, rule, before))
+        due_at.append(last.seen_at + MISSED_SECONDS)
+    return Wait(min(due_at)) if due_at else None
+
+
+def _by_replica(runs: Mapping[str, PodRecord]) -> dict[Replica, list[PodRecord]]:
+    """Return the records of each replica's pods, the last one at the end."""
+    found = dict[Replica, list[PodRecord]]()
+    for run in sorted(runs.values(), key=age):
+        found.setdefault((run.task, run.index), []).append(run)
+    return found
+
+
+def _replaced(
+    replicas: Mapping[Replica, Sequence[PodRecord]], job: ObservedJob
+) -> Iterator[tuple[PodRecord, PodRecord]]:
+    """Yield the deleted and the present pod of each replica whose pod was only created again."""
+    for runs in replicas.values():
+        if len(runs) < 2:
+            continue
+        before, last = runs[-2:]
+        if before.retry == last.retry == job.retries and last.ended_at is None:
+            yield before, last
+
+
+def _is_near(at: float, other: float) -> bool:
+    return abs(at - other) < MISSED_SECONDS
+
+
+def _was_there(run: PodRecord, before: PodRecord) -> bool:
+    """Return whether the pod of *run* existed when the pod *before* was deleted."""
+    return before.ended_at is not None and run.seen_at < before.ended_at
+
+
+def _matters(rule: Rule, task: str, others: Sequence[PodRecord]) -> bool:
+    """Return whether *rule* demands more than the pods that were created again.
+
+    Args:
+        rule: The policy for the deleted pod.
+        task: The task of that pod.
+        others: The pods that go on beside its successor.
+    """
+    match rule.action:
+        case "RestartPod":
+            return False
+        case "RestartTask":
+            return any(one.task == task for one in others)
+        case "RestartJob":
+            return bool(others)
+        case _:
+            return True
+
+
+def _after_eviction(
+    seen: ObservedState, job: ObservedJob, policies: Policies, rule: Rule, before: PodRecord
+) -> StartNextAttempt | IssueCommand:
+    record, evicted = seen.record, was_taken(before)
+    why = f"the pod of {before.task} {before.index} was deleted"
+    why = explain_run(before).message if evicted else why
+    if rule.action not in RESTARTS:
+        return IssueCommand(rule.action, why)
+    text = f"{why}; Volcano has not carried out its policy {rule.action}"
+    text = f"{text}: the whole job is started again, as another attempt"
+    if evicted and record.evictions < seen.evictions_allowed:
+        return StartNextAttempt("evicted", text)
+    if record.retries_used + used_retries(job.retries, seen.runs.values()) < policies.most:
+        return StartNextAttempt("retried", text)
+    return IssueCommand("TerminateJob", f"{why}, and no retry is left")

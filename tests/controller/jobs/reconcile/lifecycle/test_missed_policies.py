@@ -22,7 +22,8 @@ from controller.jobs.reconcile.lifecycle.steps import (
 from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.observed import Ended
 from tests.controller.jobs.history.test_retries import job, on
-from tests.controller.samples import make_observed, make_observed_state, make_pod
+from tests.controller.jobs.reconcile.lifecycle.records import gone
+from tests.controller.samples import make_observed, make_observed_state, make_pod, recorded_pods
 
 ENDED_AT = 8.0
 SEEN_AT = 9.0
@@ -145,3 +146,98 @@ def test_nothing_is_missed_without_a_policy_for_a_pod_that_stays() -> None:
     assert decide(missed(two())) == Wait()
     assert decide(missed(two(on("RestartJob", exit_code=3)))) == Wait()
     assert decide(missed(two(on("CompleteJob", event="TaskCompleted")), DONE)) == Wait()
+
+
+EVICTED_AT, AGAIN_AT = 500.0, 501.0
+EVICTION_DUE_AT = AGAIN_AT + MISSED_SECONDS
+
+
+def evicted(
+    record: JobRecord, *, again: bool = True, retry: int | None = 0, **fields: Any
+) -> ObservedState:
+    """Return a job of two ranks; the first was evicted, and Volcano has only made a new pod."""
+    pods = [make_pod(1, uid="old-1", retry=0)]
+    pods += [make_pod(0, uid="new", retry=retry)] if again else []
+    runs = recorded_pods(record, *pods)
+    if again:
+        runs["new"] = replace(runs["new"], seen_at=AGAIN_AT)
+    values = {"reason": "EvictionByEvictionAPI", "exit_code": None, "phase": "Running", "retry": 0}
+    runs |= gone("old", 0, **values, ended_at=EVICTED_AT)
+    observed = make_observed("Running", retries=fields.pop("retries", 0))
+    return make_observed_state(
+        record, observed, *pods, **{"now": EVICTION_DUE_AT, "runs": runs} | fields
+    )
+
+
+def on_eviction(action: str) -> dict[str, Any]:
+    return on(action, event="PodEvicted")
+
+
+def test_a_restart_after_an_eviction_that_volcano_missed_is_another_attempt() -> None:
+    seen = evicted(two(on_eviction("RestartJob")), evictions_allowed=1)
+    step = decide(seen)
+    assert isinstance(step, ConfirmPods)
+    assert isinstance(step.then, StartNextAttempt)
+    assert step.then.why == "evicted"
+    assert step.then.message == (
+        "job 0 was evicted: it was asked to leave its node; Volcano has not carried out its policy"
+        " RestartJob: the whole job is started again, as another attempt"
+    )
+    assert decide(replace(seen, now=EVICTION_DUE_AT - 1)) == Wait(EVICTION_DUE_AT)
+    # Without evictions left, it is a retry like others.
+    step = decide(replace(seen, evictions_allowed=0))
+    assert isinstance(step, ConfirmPods)
+    assert isinstance(step.then, StartNextAttempt)
+    assert step.then.why == "retried"
+    record = two(on_eviction("RestartJob"), max_retry=0)
+    assert decide(replace(seen, record=record, evictions_allowed=0)) == ConfirmPods(
+        IssueCommand(
+            "TerminateJob",
+            "job 0 was evicted: it was asked to leave its node, and no retry is left",
+        )
+    )
+
+
+@pytest.mark.parametrize("action", ["AbortJob", "TerminateJob", "CompleteJob"])
+def test_an_end_after_an_eviction_that_volcano_missed_is_commanded(action: str) -> None:
+    why = "job 0 was evicted: it was asked to leave its node"
+    step = decide(evicted(two(on_eviction(action))))
+    assert step == ConfirmPods(IssueCommand(action, why))
+
+
+def test_a_carried_out_eviction_policy_is_not_missed() -> None:
+    record = two(on_eviction("RestartJob"))
+    # Volcano counted the restart before it created the pod again.
+    assert decide(evicted(record, retry=1, retries=1)) == Wait()
+    assert decide(evicted(record, retries=1)) == Wait()
+    # The pod is not there yet, or Volcano sets no count.
+    assert not isinstance(decide(evicted(record, again=False)), ConfirmPods)
+    assert decide(evicted(record, retry=None)) == Wait()
+    # Nothing more is demanded than the new pod; or no policy applies.
+    for policy in (on_eviction("RestartPod"), on("RestartJob")):
+        assert decide(evicted(two(policy))) == Wait()
+
+
+def test_pods_that_were_evicted_together_have_all_begun_anew() -> None:
+    seen = evicted(two(on_eviction("RestartJob")), evictions_allowed=1)
+    other = replace(seen.runs["old-1"], ended_at=EVICTED_AT + 40.0, reason="Evicted")
+    again = replace(seen.runs["new"], pod_uid="new-1", index=1, rank=1, seen_at=AGAIN_AT + 44.0)
+    pods = tuple(replace(pod, uid="new-1") if pod.index else pod for pod in seen.pods)
+    runs = {**seen.runs, "old-1": other, "new-1": again}
+    assert decide(replace(seen, runs=runs, pods=pods)) == Wait()
+    # Evicted much later, it should have begun anew together with the first one.
+    runs["old-1"] = replace(other, ended_at=2000.0)
+    runs["new-1"] = replace(again, seen_at=2001.0)
+    late = replace(seen, runs=runs, pods=pods, now=2001.0 + MISSED_SECONDS)
+    assert isinstance(decide(late), ConfirmPods)
+
+
+def test_a_task_restarts_as_far_as_its_eviction_policy_reaches() -> None:
+    tasks = [{"name": "job"}, {"name": "other"}]
+    seen = evicted(job(on_eviction("RestartTask"), tasks=tasks), evictions_allowed=1)
+    pods = tuple(replace(pod, task="other", index=0) if pod.index else pod for pod in seen.pods)
+    runs = {**seen.runs, "old-1": replace(seen.runs["old-1"], task="other", index=0)}
+    alone = replace(seen, runs=runs, pods=pods)
+    assert decide(alone) == Wait()
+    whole = job(on_eviction("RestartJob"), tasks=tasks)
+    assert isinstance(decide(replace(alone, record=whole)), ConfirmPods)
