@@ -180,7 +180,7 @@ class PageErrors(RefusalRenderer):
 
 def job_url(orchestrator: str | None, subject: Subject | None) -> str | None:
     """Return the URL of the job's page at the orchestrator; None if it is not known."""
-    if orchestrator is None or subject is None or subject.job is None:
+    if orchestrator is None or subject is None:
         return None
     with_job = orchestrator.replace("{job}", quote(subject.job, safe=""))
     return with_job.replace("{sid}", subject.sid)
@@ -220,7 +220,7 @@ def _details(refusal: Refusal, texts: Texts) -> str:
     status = subject.status if subject is not None and refusal.code == "session_ended" else None
     if status is not None and status.reason:
         lines.append(texts("page.detail_reason", reason=without_controls(status.reason)))
-    if subject is not None and subject.job is not None:
+    if subject is not None:
         lines.append(texts("page.detail_job", job=without_controls(subject.job)))
     return "\n".join(lines)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Final
 
@@ -104,13 +104,13 @@ class OpenPage:
             opens[refused.code] += 1
             refusal = REFUSALS[refused.code]
             if refused.retry_after_seconds is not None:
-                refusal = refusal.with_retry_after(refused.retry_after_seconds)
+                refusal = replace(refusal, retry_after_seconds=refused.retry_after_seconds)
             place = _entered_place(request, page_request, attempt, refusal)
             if place is not None:
                 self.responses.record(page_request, refusal, operation="open", who=attempt.claims)
                 return _redirect(place)
             if refusal.code in _LINK_AT_FAULT and attempt.opening is not None:
-                refusal = refusal.with_way_in(_way_in(request, attempt.opening.next))
+                refusal = replace(refusal, way_in=_way_in(request, attempt.opening.next))
             return self.responses.refuse(request, refusal, operation="open", who=attempt.claims)
 
     async def _open(

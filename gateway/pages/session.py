@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 from aiohttp import web
@@ -86,7 +86,7 @@ class SessionPages:
             return self.responses.refuse(request, page_request.refusal or REFUSALS["not_found"])
         route = page_request.route
         if route.expires_at is not None and self.wall() >= route.expires_at:
-            over = REFUSALS["session_expired"].with_subject(subject_of(route))
+            over = replace(REFUSALS["session_expired"], subject=subject_of(route))
             return self.responses.refuse(request, over)
         starting = route.state == "starting"
         if starting:

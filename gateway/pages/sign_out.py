@@ -7,7 +7,7 @@ may come from"), so no other site can send the POST. A GET changes nothing.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
@@ -60,7 +60,7 @@ class SignOutPage:
         waits = self.of_user.take(f"{grant.sid} {grant.sub}")
         waits = waits or self.of_address.take(limit_key(page_request.client_address))
         if waits:
-            refusal = REFUSALS["too_many_opens"].with_retry_after(retry_after(waits))
+            refusal = replace(REFUSALS["too_many_opens"], retry_after_seconds=retry_after(waits))
             return self.responses.refuse(request, refusal, operation="sign-out")
         self.responses.audit.signed_out(grant, page_request.route, page_request.client_address)
         sent = await self.sign_outs.end(grant)

@@ -6,6 +6,7 @@ input (a verified token, a repaired table) and is then made again with that.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final, TypeAlias
 
 import msgspec
@@ -217,9 +218,8 @@ class Access:
             return _NOT_FOUND
         if not repaired:
             return RepairTable()
-        return Refuse(
-            REFUSALS["session_ended"].with_subject(ended_subject(sid, table.ended.get(sid)))
-        )
+        subject = ended_subject(sid, table.ended.get(sid))
+        return Refuse(replace(REFUSALS["session_ended"], subject=subject))
 
     def _decide_private(
         self,
@@ -385,13 +385,13 @@ def route_refusal(route: Route, now: float, *, public: bool = False) -> Refusal 
     message.
     """
     if route.expires_at is not None and now >= route.expires_at:
-        return REFUSALS["session_expired"].with_subject(subject_of(route, public=public))
+        return replace(REFUSALS["session_expired"], subject=subject_of(route, public=public))
     match route.state:
         case "closing":
-            return REFUSALS["session_closing"].with_subject(subject_of(route, public=public))
+            return replace(REFUSALS["session_closing"], subject=subject_of(route, public=public))
         case "starting":
             refusal = REFUSALS["session_starting"].with_message(route.message)
-            return refusal.with_subject(subject_of(route, public=public))
+            return replace(refusal, subject=subject_of(route, public=public))
         case "ready":
             return None
 

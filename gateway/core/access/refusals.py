@@ -45,29 +45,23 @@ REASONS: Final[Mapping[int, bytes]] = {
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The session that a refusal is about, for clients that may know of it.
-
-    On a public link there is none: its details are for users with a grant.
-    """
+    """The session that a refusal is about, for clients that may know of it."""
 
     sid: str
-    job: str | None
+    job: str
     port: int | None
     status: Status | None
 
 
-def subject_of(route: Route, *, public: bool = False) -> Subject:
-    """Return what users may know about the session of *route*."""
+def subject_of(route: Route, *, public: bool = False) -> Subject | None:
+    """Return what users may know about the session of *route*; nothing on a *public* link."""
     port = None if route.target is None else route.target.port
-    return Subject(route.sid, route.job, port, route.status) if not public else _PUBLIC
+    return None if public else Subject(route.sid, route.job, port, route.status)
 
 
 def ended_subject(sid: str, ended: Ended | None) -> Subject | None:
     """Return what users may know about the session *sid*, which has ended."""
     return None if ended is None else Subject(sid, ended.job, None, ended.status)
-
-
-_PUBLIC: Final = Subject("", None, None, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,33 +86,14 @@ class Refusal:
     sent: Literal["", "form", "link"] = ""
     """The content that a page cannot send again by itself: a form, or the token of a link."""
     way_in: str = ""
-    """The path of the session at which a user goes on who is signed in, whatever the link."""
-
-    def with_subject(self, subject: Subject | None) -> Refusal:
-        """Return the same refusal about *subject*."""
-        return replace(self, subject=subject)
-
-    def with_end(self, ends_at: int) -> Refusal:
-        """Return the same notice, announcing an end at *ends_at*."""
-        return replace(self, ends_at=ends_at)
-
-    def with_app_cookies(self, values: tuple[str, ...]) -> Refusal:
-        """Return the same notice, with the cookies that the replaced document sets."""
-        return replace(self, app_cookies=values)
+    """The path of the session at which a user goes on who is signed in, whatever the link; empty
+    if nobody is."""
 
     def for_request(self, method: str, *, opening: bool = False) -> Refusal:
         """Return the same refusal of a request with *method*; *opening* posts a link's token."""
         if method in ("GET", "HEAD"):
             return self
         return replace(self, sent="link" if opening else "form")
-
-    def with_way_in(self, path: str) -> Refusal:
-        """Return the same refusal of a link; *path* is empty if nobody is signed in."""
-        return replace(self, way_in=path)
-
-    def with_retry_after(self, seconds: int) -> Refusal:
-        """Return the same refusal with another ``Retry-After``."""
-        return replace(self, retry_after_seconds=seconds)
 
     def with_message(self, message: str | None) -> Refusal:
         """Return the same refusal with another *message*, if there is one.

@@ -9,6 +9,7 @@ announced end, so the users of an extended session get another notice.
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Final
 
 from gateway.core.access.access_right import AccessRight
@@ -69,7 +70,8 @@ def make_notice(access_right: AccessRight) -> Refusal:
     expires = access_right.route.expires_at
     whole = expires is not None and expires <= access_right.ends_at
     known = REFUSALS["session_ends_soon" if whole else "access_ends_soon"]
-    return known.with_subject(subject_of(access_right.route)).with_end(int(access_right.ends_at))
+    subject = subject_of(access_right.route)
+    return replace(known, subject=subject, ends_at=int(access_right.ends_at))
 
 
 def shows_notice(

@@ -8,6 +8,7 @@ connections are reset, so that a truncated response never looks complete.
 from __future__ import annotations
 
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Final
 
 from gateway.core.access.decision import is_root
@@ -384,7 +385,7 @@ class Exchange(Actions):
     def _read_final(self, head: ResponseHead, trailing: bytes) -> None:
         if self.notice is not None and is_document(head):
             cookies = app_cookies(self.public_fields(head.fields))
-            self.fail(self.notice.with_app_cookies(cookies))
+            self.fail(replace(self.notice, app_cookies=cookies))
             return
         start = self.reader.start
         assert start is not None  # noqa: S101  # a request is being relayed

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from dataclasses import replace
 from itertools import chain
 from typing import Final
 
@@ -118,9 +119,9 @@ class RefusalRate:
         if refusal.status not in COUNTED:
             return refusal
         waits = self._rate.take(limit_key(address))
-        return (
-            REFUSALS["too_many_refusals"].with_retry_after(retry_after(waits)) if waits else refusal
-        )
+        if not waits:
+            return refusal
+        return replace(REFUSALS["too_many_refusals"], retry_after_seconds=retry_after(waits))
 
     def tidy(self) -> None:
         """Forget idle addresses."""

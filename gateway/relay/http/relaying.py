@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import replace
 from functools import partial
 
 from gateway.core.access.access_right import UNCOUNTED
@@ -159,4 +160,4 @@ class RelayingConnection(SplicingConnection):
 
 def _refusal_about(code: str, decision: CachedDecision) -> Refusal:
     right = decision.access_right
-    return REFUSALS[code].with_subject(subject_of(right.route, public=right.grant is None))
+    return replace(REFUSALS[code], subject=subject_of(right.route, public=right.grant is None))

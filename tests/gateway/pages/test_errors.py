@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from html import escape
 
 import pytest
@@ -92,7 +93,8 @@ def test_a_starting_page_polls_and_shows_the_routes_message(errors: PageErrors) 
 def test_the_end_notice_states_when_and_how_to_continue(errors: PageErrors, texts: Texts) -> None:
     status = Status(phase="ready", app="Lab <b>")
     for code in ("session_ends_soon", "access_ends_soon"):
-        notice = REFUSALS[code].with_subject(Subject("s", "j1", 1, status)).with_end(7 * 3600 + 62)
+        subject = Subject("s", "j1", 1, status)
+        notice = replace(REFUSALS[code], subject=subject, ends_at=7 * 3600 + 62)
         page = errors.render(notice, HTML, texts.language.encode())
         text, fields = page.body.decode(), dict(page.fields)
         assert escape(texts(f"ends.{code}.title", app="Lab <b>")) in text

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from string import Formatter
 from typing import Any
@@ -89,7 +90,7 @@ IN_ENGLISH = LANGUAGES.of(b"en")
 
 
 def about(code: str, status: Status | None, job: str = "j1") -> Refusal:
-    return REFUSALS[code].with_subject(Subject(SID, job, 8888, status))
+    return replace(REFUSALS[code], subject=Subject(SID, job, 8888, status))
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +194,7 @@ def test_a_public_link_reveals_nothing_about_the_job(errors: PageErrors) -> None
     status = {"phase": "queued", "detail": "secret words", "app": "Lab"}
     raw = encode(make_route(status=status, state="starting", target=None))
     route = RouteReader().read(SID, raw, epoch="")
-    refusal = REFUSALS["session_starting"].with_subject(subject_of(route, public=True))
+    refusal = replace(REFUSALS["session_starting"], subject=subject_of(route, public=True))
     page = errors.render(refusal, HTML).body.decode()
     assert "secret words" not in page
     assert "cloud.example.org" not in page
