@@ -141,10 +141,6 @@ class Hangups(_Epoll):
         self._descriptors: dict[asyncio.Transport, int] = {}
         self._timer: asyncio.TimerHandle | None = None
 
-    def __len__(self) -> int:
-        """Return how many transports are watched."""
-        return len(self.callbacks)
-
     def watch(self, transport: asyncio.Transport | None, on_hangup: Callable[[], object]) -> None:
         """Call *on_hangup* when the peer of *transport* leaves or has left.
 

@@ -186,7 +186,7 @@ class Closer:
 
         ``resume_writing`` does not end the watch: both are called thousands of times a second.
         """
-        if transport is not None and not self.stalls.watches(transport):
+        if transport is not None and transport not in self.stalls.watched:
             self.watch(transport, stalled, app=app, transient=True)
 
     def watch_if_unacknowledged(
@@ -197,7 +197,7 @@ class Closer:
         app: bool = False,
     ) -> None:
         """Watch *transport* if the kernel holds unacknowledged bytes for its peer."""
-        watched = transport is None or self.stalls.watches(transport)
+        watched = transport is None or transport in self.stalls.watched
         if transport is not None and not watched and unacknowledged(transport) > 0:
             self.watch(transport, stalled, app=app, transient=True)
 
@@ -310,12 +310,6 @@ class Lingering(asyncio.Protocol):
         self._closer.watch(self._transport)
         return False
 
-    def pause_writing(self) -> None:
-        """Do nothing: no more is written."""
-
-    def resume_writing(self) -> None:
-        """Do nothing: no more is written."""
-
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the end, and release the transport.
 
@@ -339,7 +333,7 @@ class Lingering(asyncio.Protocol):
             self._closer.close(self._transport)
             return
         # A slow peer still reads; if it stalls, it is reset.
-        if not self._closer.stalls.watches(self._transport):
+        if self._transport not in self._closer.stalls.watched:
             self._closer.watch(self._transport)
         self._timer = self._closer.loop.call_later(self._seconds, self._close)
 
@@ -379,12 +373,6 @@ class CutOff(asyncio.Protocol):
         """Reset: the peer has left."""
         reset(self._transport)
         return False
-
-    def pause_writing(self) -> None:
-        """Do nothing: no more is written."""
-
-    def resume_writing(self) -> None:
-        """Do nothing: no more is written."""
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Report the end, and release the transport, as :class:`Lingering` does."""

@@ -49,10 +49,6 @@ class StallWatch:
         self.found = 0
         """The number of stalls found."""
 
-    def __len__(self) -> int:
-        """Return how many transports are watched."""
-        return len(self.watched)
-
     def watch(
         self,
         transport: asyncio.Transport,
@@ -74,10 +70,6 @@ class StallWatch:
         due = self._loop.time() + _pause(seconds)
         if self.timer is None or self.timer.when() > due:
             self._check_later()
-
-    def watches(self, transport: asyncio.Transport) -> bool:
-        """Return whether *transport* is watched."""
-        return transport in self.watched
 
     def forget(self, transport: asyncio.Transport | None) -> None:
         """Stop watching *transport*."""

@@ -40,7 +40,7 @@ async def test_a_hangup_of_an_unread_peer_is_reported_once(how: str, unread: int
         await asyncio.sleep(0.05)
         assert calls == 1
         hangups.forget(side.transport)
-        assert len(hangups) == 0
+        assert len(hangups.callbacks) == 0
     hangups.close()
 
 
@@ -77,7 +77,7 @@ async def test_a_forgotten_peer_is_not_reported(watched: float) -> None:
         assert not calls
         hangups.close()
         hangups.watch(one.transport, lambda: calls.append(3))
-        assert len(hangups) == 0
+        assert len(hangups.callbacks) == 0
 
 
 async def test_a_closed_transport_is_not_watched() -> None:
@@ -89,7 +89,7 @@ async def test_a_closed_transport_is_not_watched() -> None:
         await asyncio.sleep(0.02)
         hangups.forget(side.transport)
         hangups.watch(side.transport, lambda: None)
-        assert len(hangups) == 0
+        assert len(hangups.callbacks) == 0
     hangups.close()
 
 

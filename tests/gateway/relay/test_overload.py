@@ -130,14 +130,14 @@ async def test_idle_and_stalled_connections_are_shed_and_busy_ones_kept() -> Non
         for _ in range(200):
             pouring.send(b"\x82\x7e\xff\xff" + bytes(65535))
         async with asyncio.timeout(20):
-            while not len(r.path.closer.stalls):
+            while not len(r.path.closer.stalls.watched):
                 await asyncio.sleep(0.01)
         await asyncio.sleep(1.0)
         assert r.path.shed_idle(stalled_seconds=60.0) >= 2
         assert await idle.rest() == b""
         assert await unheard.rest() == b""
         async with asyncio.timeout(30):
-            while len(r.path.closer.stalls):
+            while len(r.path.closer.stalls.watched):
                 r.path.shed_idle(stalled_seconds=0.3)
                 await asyncio.sleep(0.1)
         await pouring.gone()

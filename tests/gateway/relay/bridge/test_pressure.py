@@ -200,7 +200,9 @@ async def test_a_browser_that_leaves_without_a_close_is_released(how: str, when:
         await until(lambda: not len(r.live), 5)
         desktop.go_on()
         await desktop.gone()
-        await until(lambda: not r.path.closer.hangups and not len(r.path.closer.stalls))
+        await until(
+            lambda: not r.path.closer.hangups.callbacks and not len(r.path.closer.stalls.watched)
+        )
 
 
 @pytest.mark.parametrize("how", ["fin", "reset"])

@@ -57,15 +57,15 @@ async def test_a_browser_is_reset_after_its_stall_deadline_by_default(
     closer: Closer, joined: tuple[Side, Peer]
 ) -> None:
     transport = joined[0].transport
-    assert not closer.stalls.watches(transport)
+    assert transport not in closer.stalls.watched
     closer.watch(transport)
     seconds, transient, call = watched(closer, transport)
     assert (seconds, transient, is_reset(call, transport)) == (BROWSER, False, True)
     closer.watch(transport, stalled, transient=True)
     assert watched(closer, transport) == (BROWSER, True, stalled)
-    assert closer.stalls.watches(transport)
+    assert transport in closer.stalls.watched
     closer.forget(transport)
-    assert not closer.stalls.watches(transport)
+    assert transport not in closer.stalls.watched
 
 
 async def test_an_app_has_its_own_stall_deadline(closer: Closer, joined: tuple[Side, Peer]) -> None:
@@ -103,7 +103,7 @@ async def test_unacknowledged_kernel_data_is_watched(
     transport = side.transport
     closer.watch_if_unacknowledged(transport)
     closer.watch_if_unacknowledged(transport, stalled, app=True)
-    assert not closer.stalls.watches(transport)
+    assert transport not in closer.stalls.watched
     peer.stall()
     transport.write(MANY)
     closer.watch_if_unacknowledged(transport)
@@ -129,7 +129,7 @@ async def test_a_closed_connection_is_not_watched(closer: Closer) -> None:
     for call in (closer.watch, closer.watch_writes, closer.watch_if_unacknowledged):
         call(None, stalled, app=True)
     closer.rely_on_loop(None, stalled)
-    assert (len(closer.stalls), len(closer.hangups)) == (0, 0)
+    assert (len(closer.stalls.watched), len(closer.hangups.callbacks)) == (0, 0)
 
 
 async def test_a_vanished_upstream_host_is_detected_by_keep_alive(
@@ -155,7 +155,7 @@ async def test_the_last_bytes_are_watched_if_any_are_buffered(
         transport.write(MANY)
     closer.close(transport)
     assert transport.is_closing()
-    assert closer.stalls.watches(transport) is waits
+    assert (transport in closer.stalls.watched) is waits
     if waits:
         seconds, transient, call = watched(closer, transport)
         assert (seconds, transient, is_reset(call, transport)) == (BROWSER, False, True)
@@ -163,7 +163,7 @@ async def test_the_last_bytes_are_watched_if_any_are_buffered(
         assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) > 0
     closer.forget(transport)
     closer.close(transport)
-    assert not closer.stalls.watches(transport)
+    assert transport not in closer.stalls.watched
 
 
 @pytest.mark.parametrize("waits", [True, False])
@@ -200,10 +200,10 @@ async def test_a_browser_that_left_under_tls_is_detected_without_a_loop_event(
     side.transport.pause_reading()
     closer.hangups.watch(side.transport, stalled)
     closer.rely_on_loop(side.transport, left.set)
-    assert len(closer.hangups) == 0
+    assert len(closer.hangups.callbacks) == 0
     monkeypatch.setattr(module, "is_tls", lambda _: True)
     closer.rely_on_loop(side.transport, left.set)
-    assert len(closer.hangups) == 1
+    assert len(closer.hangups.callbacks) == 1
     peer.close()
     async with asyncio.timeout(20):
         await left.wait()
@@ -216,7 +216,7 @@ async def test_a_connection_is_removed_from_every_watch(
     closer.watch(transport)
     closer.hangups.watch(transport, stalled)
     closer.forget(transport)
-    assert (len(closer.stalls), len(closer.hangups)) == (0, 0)
+    assert (len(closer.stalls.watched), len(closer.hangups.callbacks)) == (0, 0)
 
 
 async def test_after_shutdown_no_connection_is_watched(
@@ -227,5 +227,9 @@ async def test_after_shutdown_no_connection_is_watched(
     closer.hangups.watch(side.transport, stalled)
     closer.deferred.add(side.transport)
     closer.close_all()
-    assert (len(closer.stalls), len(closer.hangups), len(closer.deferred)) == (0, 0, 0)
+    assert (len(closer.stalls.watched), len(closer.hangups.callbacks), len(closer.deferred)) == (
+        0,
+        0,
+        0,
+    )
     await side.gone()

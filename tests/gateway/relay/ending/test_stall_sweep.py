@@ -49,7 +49,7 @@ async def test_a_browser_with_stalled_kernel_data_is_reset() -> None:
                 app.send(b"x" * 32768)
                 sent += 32768
                 await asyncio.sleep(0.001)
-                if r.path.closer.stalls.watches(transport) and not connection.write_full:
+                if transport in r.path.closer.stalls.watched and not connection.write_full:
                     break
             while r.connections:
                 await asyncio.sleep(0.01)

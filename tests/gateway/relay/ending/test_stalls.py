@@ -39,7 +39,7 @@ async def test_a_stalled_peer_is_found_and_a_reading_one_is_not() -> None:
         reading.cancel()
         assert stalled == [0]
         assert watch.found == 1
-        assert not watch.watches(sides[0].transport)
+        assert sides[0].transport not in watch.watched
     watch.close()
 
 
@@ -65,7 +65,7 @@ async def test_stalled_peers_are_found_some_per_turn(
             while reported.count("turned") < 3 or watch.timer is not None:
                 await asyncio.sleep(0.01)
         assert reported == ["", *("found", "turned") * 3]
-        assert (len(watch), watch.found, watch.timer) == (0, 3, None)
+        assert (len(watch.watched), watch.found, watch.timer) == (0, 3, None)
     watch.close()
 
 
@@ -96,7 +96,7 @@ async def test_a_forgotten_or_closed_peer_is_not_watched() -> None:
         closed.transport.abort()
         await closed.gone()
         await asyncio.sleep(0.4)
-        assert (stalled, len(watch)) == ([], 0)
+        assert (stalled, len(watch.watched)) == ([], 0)
     watch.close()
 
 

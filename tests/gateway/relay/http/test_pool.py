@@ -74,9 +74,9 @@ async def test_a_connection_taken_by_a_tunnel_is_not_watched_for_its_earlier_req
         transport = upstream.transport
         assert transport is not None
         upstream.pause_writing()
-        assert pool.closer.stalls.watches(transport)
+        assert transport in pool.closer.stalls.watched
         upstream.detach()
-        assert not pool.closer.stalls.watches(transport)
+        assert transport not in pool.closer.stalls.watched
         transport.abort()
 
 
