@@ -62,8 +62,6 @@ class Readiness(_Epoll):
     must stop the watch before the descriptor is closed.
     """
 
-    possible: Final = hasattr(select, "epoll")
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self._readers: dict[int, Callable[[], None]] = {}
@@ -129,8 +127,6 @@ class Hangups(_Epoll):
     :meth:`watch`, unless the transport is forgotten by then.
     """
 
-    possible: Final = hasattr(select, "EPOLLRDHUP")
-
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(loop)
         self.callbacks: dict[asyncio.Transport, Callable[[], object]] = {}
@@ -147,7 +143,7 @@ class Hangups(_Epoll):
         The caller must :meth:`forget` the transport in ``connection_lost`` at the latest, while its
         descriptor is open. A second call replaces the callback.
         """
-        if transport is None or self._closed or not self.possible or transport.is_closing():
+        if transport is None or self._closed or transport.is_closing():
             return
         self.callbacks[transport] = on_hangup
         self._new.add(transport)

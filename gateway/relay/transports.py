@@ -119,7 +119,6 @@ def set_options(
 
 # What the kernel knows of a connection
 
-_TCP_INFO: Final = getattr(socket, "TCP_INFO", -1)
 _INT = struct.Struct("i")
 _BYTES_ACKED = struct.Struct("=Q")
 _BYTES_ACKED_AT: Final = 120
@@ -158,15 +157,13 @@ def has_unsent(transport: asyncio.Transport) -> bool:
 def progress(transport: asyncio.Transport) -> int:
     """Return a number that changes whenever the peer receives something; -1 if closed.
 
-    On Linux it is the number of acknowledged bytes. The size of the write buffer would not do: a
-    peer that reads steadily can receive a megabyte before it changes.
+    It is the number of acknowledged bytes. The size of the write buffer would not do: a peer that
+    reads steadily can receive a megabyte before it changes.
     """
     sock = transport.get_extra_info("socket")
     if sock is None or sock.fileno() < 0:
         return -1
-    if _TCP_INFO < 0:
-        return unacknowledged(transport) + transport.get_write_buffer_size()
-    info = sock.getsockopt(socket.IPPROTO_TCP, _TCP_INFO, _BYTES_ACKED_AT + _BYTES_ACKED.size)
+    info = sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _BYTES_ACKED_AT + _BYTES_ACKED.size)
     return int(_BYTES_ACKED.unpack_from(info, _BYTES_ACKED_AT)[0])
 
 

@@ -20,12 +20,11 @@ from gateway.core.access.access_right import ActivityCounter
 from gateway.core.downstream.connection import Connection
 from gateway.core.http.framing import Body, LengthBody
 from gateway.relay.context import Context
-from gateway.relay.epolls import Readiness
-from gateway.relay.http.pipes import Pipe, Pipes
+from gateway.relay.http.pipes import Pipe
 from gateway.relay.http.upstream import UpstreamConnection
 from gateway.relay.transports import descriptor_of, is_tls, pause_reading
 
-_FLAGS: Final = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE if hasattr(os, "splice") else 0
+_FLAGS: Final = os.SPLICE_F_NONBLOCK | os.SPLICE_F_MOVE
 _ROUNDS: Final = 4
 """Full pipes moved in one turn of the loop: about a quarter of a millisecond."""
 
@@ -188,7 +187,7 @@ def _large(
         return None
     upstream = connection.upstream
     browser, app = connection.transport, upstream.transport if upstream is not None else None
-    if browser is None or app is None or not (Pipes.possible and Readiness.possible):
+    if browser is None or app is None:
         return None
     return (body, browser, app) if _is_plain(browser) and _is_plain(app) else None
 

@@ -38,8 +38,6 @@ class Pipes:
         descriptors: The descriptor limit; None for that of the process. A reserve is left.
     """
 
-    possible: Final = hasattr(os, "splice")
-
     def __init__(self, *, size: int, most: int, descriptors: int | None = None) -> None:
         self._size = size
         self._most = most
@@ -58,7 +56,7 @@ class Pipes:
         """Return an empty pipe; the caller must :meth:`give` or :meth:`drop` it."""
         if self._unused:
             return self._unused.pop()
-        if not self.possible or self.open >= self._most:
+        if self.open >= self._most:
             return None
         pipe = self._make()
         if pipe is not None:
