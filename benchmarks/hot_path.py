@@ -27,6 +27,8 @@ from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
 from gateway.core.http.upgrade import accept_value
 from gateway.live import ConnectionRegistry
+from gateway.observers.audit_log import AuditLog
+from gateway.observers.reporter import RecentFailures
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import Dependencies
 from gateway.relay.gateway import DataPath
@@ -96,6 +98,10 @@ class Bench:
         self.dialled: asyncio.Queue[Upstream] = asyncio.Queue()
         parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}
         parts |= {"holder": self, "grants": grants, "bearer": None, "dialler": self, "pages": None}
+        trail = AuditLog(
+            issuer="bench", process="bench", wall=time.time, write=lambda _record: None
+        )
+        parts |= {"audit": trail, "failures": RecentFailures(wall=time.time)}
         parts |= {"live": ConnectionRegistry(table=lambda: table, wall=time.time, loop=loop)}
         self.path = DataPath(Dependencies(background_tasks=BackgroundTasks(), **parts))
 

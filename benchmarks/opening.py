@@ -40,7 +40,7 @@ from gateway.core.access.site import Site
 from gateway.core.http.upgrade import accept_value
 from gateway.live import ConnectionRegistry
 from gateway.observers.audit_log import AuditLog
-from gateway.observers.reporter import Activities
+from gateway.observers.reporter import Activities, RecentFailures
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import Dependencies
 from gateway.relay.dial import Dialler
@@ -168,6 +168,7 @@ def make_path(table: RouteTable, keys: GrantKeys) -> DataPath:
     )
     parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}
     parts |= {"holder": World(table), "grants": keys, "bearer": None, "pages": None, "live": live}
+    parts |= {"audit": trail, "failures": RecentFailures(wall=time.time)}
     parts["dialler"] = Dialler(networks=[ip_network("127.0.0.0/8")], loop=loop)
     return DataPath(Dependencies(background_tasks=BackgroundTasks(), **parts))
 

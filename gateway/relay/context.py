@@ -58,6 +58,8 @@ class Dependencies:
     live: ConnectionRegistry
     background_tasks: BackgroundTasks
     dialler: Dialler
+    audit: AuditLog
+    failures: RecentFailures
     pages: Callable[[], asyncio.Protocol]
     bridges: Mapping[Kind, BridgeFactory] = field(default_factory=dict)
     assertions: Assertions | None = None
@@ -67,8 +69,6 @@ class Dependencies:
     date: HttpDate = field(default_factory=lambda: HttpDate(time.time))
     refusals: RefusalRate = field(default_factory=lambda: RefusalRate(0, clock=time.monotonic))
     overload: Overload = field(default_factory=Overload)
-    audit: AuditLog | None = None
-    failures: RecentFailures | None = None
     wall: Callable[[], float] = time.time
     end_notice_seconds: float = 0.0
 

@@ -24,22 +24,7 @@ _SWEEPS: Final = 4
 
 
 class DataPath(Context):
-    """Serves the connections that a :class:`gateway.relay.listening.Listener` accepts.
-
-    It is assembled in this order::
-
-        background_tasks, dialler = BackgroundTasks(), Dialler(networks=..., loop=loop)
-        live = ConnectionRegistry(table=lambda: follower.table, wall=time.time, loop=loop)
-        path = DataPath(Dependencies(loop=loop, site=Site.from_url(...), holder=follower, ...))
-        listener = Listener(path, [bind(host, port)])
-        ...
-        # follower, after every change of the table:
-        live.review({sid})      # or live.review() after a new table, or a kid's revocation
-        ...
-        # draining: listener.close(), then
-        await drain(path, ...)
-        await path.close()      # ends what is left
-    """
+    """Serves the connections that a :class:`gateway.relay.listening.Listener` accepts."""
 
     def __init__(self, parts: Dependencies) -> None:
         super().__init__(parts)
@@ -71,7 +56,7 @@ class DataPath(Context):
             lambda: len(parts.live),
         )
         self.meters.gauge("pooled", "Idle upstream connections.", lambda: len(self.pool))
-        self.meters.gauge("tasks", "Asyncio tasks.", _count_tasks)
+        self.meters.gauge("tasks", "Asyncio tasks.", lambda: len(asyncio.all_tasks(parts.loop)))
 
     def accept(self, peer: str) -> DownstreamConnection | None:
         """Return the protocol of a new connection from *peer*; None to close it silently."""
@@ -177,11 +162,3 @@ class DataPath(Context):
         self.readiness.close()
         self.pipes.close()
         self.parts.live.close()
-
-
-def _count_tasks() -> int:
-    """Return how many tasks the loop has; 0 if none is running."""
-    try:
-        return len(asyncio.all_tasks())
-    except RuntimeError:
-        return 0

@@ -293,8 +293,7 @@ class WebSocketBridge(asyncio.Protocol):
             await self.connect()
         except DialFailed as failed:
             self.parts.meters.upstream_failures[failed.code] += 1
-            if self.parts.failures is not None:
-                self.parts.failures.note(self.access_right.sid, failed.code)
+            self.parts.failures.note(self.access_right.sid, failed.code)
             self._task = None
             self.refuse(failed.code)
             return

@@ -291,12 +291,12 @@ class Admission:
         proof: Proof | None,
     ) -> None:
         """Record in the audit log that *request* is refused, with its sender if proven."""
-        audit, table = self._parts.audit, self._parts.holder.table
-        if audit is None or table is None:
+        table = self._parts.holder.table
+        if table is None:
             return
         host = self._parts.site.host_of(request.fields.host)
         sid = self._parts.site.sid_of(host) if host is not None else None
-        audit.refused(
+        self._parts.audit.refused(
             refusal,
             operation="connect" if request.upgrade else "request",
             address=connection.client_address(request.fields),
@@ -375,12 +375,8 @@ class Admission:
         request: Request,
         access_right: AccessRight,
     ) -> None:
-        factory = self._parts.bridges.get(access_right.route.kind)
-        if factory is None:
-            connection.refuse("not_found")
-            return
         offered = (request.fields.socket_protocols or b"").decode("latin-1").split(",")
-        bridge = factory(
+        bridge = self._parts.bridges[access_right.route.kind](
             UpgradeRequest(
                 head=bridge_head(request.start, request.fields),
                 protocols=tuple(name.strip() for name in offered if name.strip()),

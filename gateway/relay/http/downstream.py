@@ -21,7 +21,6 @@ from gateway.core.http.public_fields import PublicView, adapt_fields
 from gateway.core.http.response_heads import ResponseFields
 from gateway.core.limits.addresses import client_address, is_within, limit_key
 from gateway.core.limits.connection_quota import ACCEPTED, ARRIVAL_SECONDS, Verdict
-from gateway.core.limits.rates import COUNTED
 from gateway.relay.background_tasks import Cancellable
 from gateway.relay.context import Context
 from gateway.relay.ending.closer import CutOff, Lingering
@@ -274,8 +273,6 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
 
     def rate_limited(self, refusal: Refusal) -> Refusal:
         """Return *refusal*, or a 429 if the client has drawn too many refusals."""
-        if refusal.status not in COUNTED:
-            return refusal
         return self.context.parts.refusals.judge(refusal, self.client_address(self.reader.fields))
 
     def public_fields(self, fields: ResponseFields) -> bytes:
@@ -336,9 +333,8 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         meters = self.context.meters
         meters.refusals[refusal.code] += 1
         meters.own_answers[refusal.status // 100] += 1
-        failures, decision = self.context.parts.failures, self.decision
-        if failures is not None and decision is not None and refusal.status >= 500:
-            failures.note(decision.access_right.sid, refusal.code)
+        if self.decision is not None and refusal.status >= 500:
+            self.context.parts.failures.note(self.decision.access_right.sid, refusal.code)
 
     # End
 

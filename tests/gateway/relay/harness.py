@@ -25,6 +25,7 @@ from gateway.core.limits.values import Limits
 from gateway.credentials.session_tokens import BearerTokens
 from gateway.live import ConnectionRegistry
 from gateway.observers.audit_log import AuditLog
+from gateway.observers.reporter import RecentFailures
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import BridgeFactory, Dependencies
 from gateway.relay.dial import Dialler
@@ -409,7 +410,9 @@ async def rig(
                 pages=pages,
                 bridges=bridges or {},
                 assertions=assertions,
-                audit=audit,
+                audit=audit
+                or AuditLog(issuer="", process="", wall=wall, write=lambda _record: None),
+                failures=RecentFailures(wall=wall),
                 limits=most,
                 refusals=RefusalRate(most.address_refusals_per_second, clock=time.monotonic),
                 wall=wall,

@@ -198,11 +198,3 @@ async def test_no_bridge_is_created_for_a_refused_request() -> None:
         assert (await r.ask(upgrade("/.fumarole/connect")))[0] == 503
         r.world.upsert(route(r.app.port, rev=3, state="closing", **DESKTOP))
         assert (await r.ask(upgrade("/.fumarole/connect")))[0] == 410
-
-
-async def test_a_kind_without_a_bridge_is_not_found() -> None:
-    async with rig(route_changes=DESKTOP) as r:
-        browser = await r.browser()
-        for _ in range(2):
-            browser.send(upgrade("/.fumarole/connect"))
-            assert status_of((await browser.answer())[0]) == 404
