@@ -8,7 +8,7 @@ Without I/O:
 - ``link``: attach tokens and sealed values, made with the link key.
 - ``reports``: reports of gateways about themselves and about sessions.
 - ``audit``: audit records.
-- ``networks``, ``text``, ``errors``, ``version``.
+- ``bounded``, ``networks``, ``text``, ``errors``, ``version``.
 
 With I/O:
 

@@ -20,6 +20,7 @@ from gateway.bus.follower import Follower
 from gateway.core.access.opening import USED_KEPT_SECONDS, OpeningRefused, check_head, check_since
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate
+from shared.bounded import BoundedDict
 from shared.bus import BusReader, Mark
 from shared.errors import BusUnavailable, TokenRefused
 from shared.jose.jwks import KeySource
@@ -181,15 +182,17 @@ class BearerTokens:
     """Verifies session tokens that are sent as bearer tokens, and marks them as such.
 
     Clients send the same bearer token with every request. Verified tokens are cached, since a
-    signature check costs more than the rest of a request. Marked tokens are remembered until
-    ``exp`` + 10 s: each costs one Redis call in all, and is served while Redis does not respond.
+    signature check costs more than the rest of a request. Marked tokens are remembered, the last
+    65,536: each costs one Redis call in all, and is served while Redis does not respond.
     """
 
     tokens: SessionTokens
-    _verified: dict[str, tuple[SessionClaims, VerificationKey]] = field(
-        init=False, default_factory=dict
+    _verified: BoundedDict[str, tuple[SessionClaims, VerificationKey]] = field(
+        init=False, default_factory=lambda: BoundedDict(_MOST_VERIFIED)
     )
-    _marked: dict[str, float] = field(init=False, default_factory=dict)
+    _marked: BoundedDict[str, None] = field(
+        init=False, default_factory=lambda: BoundedDict(_MOST_MARKED)
+    )
 
     def remembered(self, token: str) -> SessionClaims | None:
         """Return the claims of a token that was verified and marked before, while it is valid."""
@@ -214,8 +217,6 @@ class BearerTokens:
         if claims is not None:
             return claims
         claims, key = await self.tokens.verify(token, address=address)
-        if len(self._verified) >= _MOST_VERIFIED:
-            del self._verified[next(iter(self._verified))]
         self._verified[token] = (claims, key)
         return claims
 
@@ -228,12 +229,4 @@ class BearerTokens:
         if claims.jti in self._marked:
             return
         await self.tokens.mark(claims, "bearer")
-        self._remember(claims)
-
-    def _remember(self, claims: SessionClaims) -> None:
-        if len(self._marked) >= _MOST_MARKED:
-            now = self.tokens.wall()
-            self._marked = {jti: until for jti, until in self._marked.items() if until > now}
-            if len(self._marked) >= _MOST_MARKED:
-                del self._marked[next(iter(self._marked))]
-        self._marked[claims.jti] = claims.exp + LEEWAY_SECONDS
+        self._marked[claims.jti] = None

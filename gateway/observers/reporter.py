@@ -22,6 +22,7 @@ from typing import Final
 
 from gateway.bus.follower import Follower
 from gateway.core.access.access_right import AccessRight, ActivityCounter
+from shared.bounded import BoundedDict
 from shared.bus import ReportWriter
 from shared.errors import BusUnavailable
 from shared.log import Outage
@@ -114,9 +115,9 @@ class Activities:
 
     def __init__(self) -> None:
         self._sessions: dict[str, SessionActivity] = {}
-        self._left: dict[str, SessionActivity] = {}
+        self._left: BoundedDict[str, SessionActivity] = BoundedDict(MOST_LEFT)
         """Sessions without a connection, in the order in which their last connection closed."""
-        self._waiting: dict[str, float] = {}
+        self._waiting: BoundedDict[str, float] = BoundedDict(MOST_LEFT)
         """When a start page of each session was last open, oldest first."""
 
     def __len__(self) -> int:
@@ -149,7 +150,7 @@ class Activities:
         activity.subs.pop(user, None)
         if not activity.subs:
             del self._sessions[activity.sid]
-            self._leave(activity)
+            self._left[activity.sid] = activity
 
     def waiting(self, sid: str, now: float) -> None:
         """Note that a start page of *sid* is open.
@@ -160,17 +161,9 @@ class Activities:
         if self._waiting.pop(sid, None) != at:
             activity = self._sessions.get(sid) or self._left.get(sid)
             if activity is None:
-                activity = SessionActivity(sid)
-                self._leave(activity)
+                activity = self._left[sid] = SessionActivity(sid)
             activity.waiting_at = at
         self._waiting[sid] = at
-        if len(self._waiting) > MOST_LEFT:
-            del self._waiting[next(iter(self._waiting))]
-
-    def _leave(self, activity: SessionActivity) -> None:
-        self._left[activity.sid] = activity
-        if len(self._left) > MOST_LEFT:
-            del self._left[next(iter(self._left))]
 
     def all(self) -> list[SessionActivity]:
         """Return all tracked activities."""
@@ -191,13 +184,11 @@ class RecentFailures:
 
     def __init__(self, *, wall: Callable[[], float]) -> None:
         self._wall = wall
-        self._failures: dict[str, Failure] = {}
+        self._failures: BoundedDict[str, Failure] = BoundedDict(MOST_FAILING)
 
     def note(self, sid: str, code: str) -> None:
         """Note that the app, desktop or terminal of the session *sid* failed with *code*."""
         self._failures.pop(sid, None)
-        if len(self._failures) >= MOST_FAILING:
-            del self._failures[next(iter(self._failures))]
         self._failures[sid] = Failure(code, self._wall())
 
     def recent(self) -> Mapping[str, Failure]:

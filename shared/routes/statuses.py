@@ -6,7 +6,6 @@ decides nothing. A route with a malformed status is served as if it had none.
 
 from __future__ import annotations
 
-from collections.abc import Container
 from typing import Annotated, Final
 
 import msgspec
@@ -90,21 +89,3 @@ class Ended(msgspec.Struct, frozen=True, gc=False):
 
     job: str
     status: Status | None
-
-
-class EndedSessions(dict[str, Ended]):
-    """The sessions that ended last, by id; the oldest are forgotten."""
-
-    def note(self, sid: str, ended: Ended) -> None:
-        """Remember the end of *sid*."""
-        self[sid] = ended
-        if len(self) > MOST_ENDED:
-            del self[next(iter(self))]
-
-    def inherit(self, older: EndedSessions, *, living: Container[str]) -> None:
-        """Add the sessions of *older*, except those in *living*."""
-        later = self.copy()
-        self.clear()
-        for sid, ended in (older | later).items():
-            if sid not in living:
-                self.note(sid, ended)

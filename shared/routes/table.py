@@ -15,6 +15,7 @@ from typing import assert_never
 
 import msgspec
 
+from shared.bounded import BoundedDict
 from shared.errors import SnapshotRefused, UnreadableRoute
 from shared.events import (
     Event,
@@ -28,7 +29,7 @@ from shared.events import (
 )
 from shared.routes.route import Route, RouteReader, State, digest
 from shared.routes.signed_table import TableDigest
-from shared.routes.statuses import Ended, EndedSessions, Status, read_status
+from shared.routes.statuses import MOST_ENDED, Ended, Status, read_status
 
 
 class Entry(msgspec.Struct, frozen=True, gc=False):
@@ -94,7 +95,8 @@ class RouteTable:
         """The digest of the published table, if a signed head covers it."""
         self._head = head
         self._reader = reader
-        self.ended = EndedSessions()
+        self.ended: BoundedDict[str, Ended] = BoundedDict(MOST_ENDED)
+        """The sessions that ended last, by id."""
         self._entries: dict[str, Entry] = {}
         self._hosts: dict[str, str | tuple[str, ...]] = {}
         self._ambiguous: set[str] = set()
@@ -211,7 +213,7 @@ class RouteTable:
         end = read_status(raw_status) if raw_status is not None else None
         if end is None and route.status is not None:
             end = Status(phase="ended", app=route.status.app)
-        self.ended.note(sid, Ended(route.job, end))
+        self.ended[sid] = Ended(route.job, end)
 
     def _drop(self, sid: str) -> None:
         entry = self._entries.pop(sid, None)
@@ -322,7 +324,11 @@ class RouteTable:
         for member, score in older.revocations.items():
             if self._revoked.get(member, 0.0) < score:
                 self.load_revocation(member, score)
-        self.ended.inherit(older.ended, living=self._entries)
+        ended = older.ended | self.ended
+        self.ended.clear()
+        for sid, end in ended.items():
+            if sid not in self._entries:
+                self.ended[sid] = end
 
     def free(self, most: int) -> bool:
         """Drop up to *most* routes of a table that is not in use; return whether it has more.

@@ -23,6 +23,7 @@ from jwt.algorithms import ECAlgorithm
 
 from gateway.core.access.access_right import AccessRight
 from gateway.core.access.grants import Grant
+from shared.bounded import BoundedDict
 from shared.jose.signing_keys import named_jwks, read_private_keys
 
 LIFE_SECONDS: Final = 120
@@ -90,7 +91,8 @@ class Assertions:
     def __init__(self, keys: AssertionKeys, *, issuer: str) -> None:
         self._keys = keys
         self._issuer = issuer
-        self._made: dict[Grant, Assertion] = {}
+        self._made: BoundedDict[Grant, Assertion] = BoundedDict(_REMEMBERED)
+        """All live equally long, so that the oldest is renewed first."""
         self.signed = 0
         """The number of signatures made."""
 
@@ -112,8 +114,8 @@ class Assertions:
         made = self._made.get(grant)
         # If the clock was set back, apps would have to wait until the "iat".
         if made is None or not made.made_at <= now < made.renew_at:
-            made = self._make(right, grant, now)
-            self._remember(grant, made)
+            self._made.pop(grant, None)
+            made = self._made[grant] = self._make(right, grant, now)
         return made
 
     def _make(self, right: AccessRight, grant: Grant, now: float) -> Assertion:
@@ -132,10 +134,3 @@ class Assertions:
             claims, self._keys.private, algorithm=_ALGORITHM, headers={"kid": self._keys.kid}
         )
         return Assertion(value, now, min(now + RENEWED_SECONDS, right.ends_at))
-
-    def _remember(self, grant: Grant, made: Assertion) -> None:
-        self._made.pop(grant, None)
-        if len(self._made) >= _REMEMBERED:
-            # The oldest; all live equally long.
-            del self._made[next(iter(self._made))]
-        self._made[grant] = made

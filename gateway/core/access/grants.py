@@ -13,6 +13,7 @@ from typing import Final, Literal
 
 import msgspec
 
+from shared.bounded import BoundedDict
 from shared.jose.jws import decode_base64url, encode_base64url
 
 HTTPS_COOKIE_NAME: Final = b"__Host-fumarole"
@@ -94,7 +95,7 @@ class GrantKeys:
             raise ValueError("the same grant key stands twice")
         # Keeping the hash state after the key halves the cost of a signature.
         self._keys = tuple(hmac.new(key, _CONTEXT, hashlib.sha256) for key in keys)
-        self._remembered: dict[bytes, Grant] = {}
+        self._remembered: BoundedDict[bytes, Grant] = BoundedDict(_REMEMBERED)
 
     def sign(self, grant: Grant) -> str:
         """Return the cookie value that :meth:`verify` accepts for *grant*."""
@@ -113,8 +114,7 @@ class GrantKeys:
         raw = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
         grant = self._remembered.get(raw)
         if grant is None:
-            grant = self._verified(raw)
-            self._remember(raw, grant)
+            grant = self._remembered[raw] = self._verified(raw)
         if now >= grant.ends_at:
             raise GrantRefused("ended")
         return grant
@@ -136,11 +136,6 @@ class GrantKeys:
         state = key.copy()
         state.update(payload)
         return state.digest()
-
-    def _remember(self, raw: bytes, grant: Grant) -> None:
-        if len(self._remembered) >= _REMEMBERED:
-            del self._remembered[next(iter(self._remembered))]
-        self._remembered[raw] = grant
 
 
 def _canonical(grant: Grant) -> Grant:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Final
 
 import msgspec
 from msgspec.structs import replace
@@ -15,7 +14,6 @@ from gateway.core.access.refusals import Refusal
 from gateway.core.http.fields import Fields
 from gateway.core.http.headers import NO_UPSTREAM_HEAD, UpstreamHead
 from gateway.core.http.heads import StartLine
-from gateway.core.http.request_reader import MAX_SECTIONS, CachedSection
 from shared.routes.route import Target
 from shared.routes.table import RouteTable
 
@@ -126,30 +124,3 @@ class CachedDecision(msgspec.Struct, kw_only=True, eq=False):
             and known.provenance is fields.provenance
             and self.method == start.method
         )
-
-
-MAX_UPGRADE_DECISIONS: Final = MAX_SECTIONS
-
-
-class UpgradeDecisions:
-    """Decisions on WebSocket upgrades by the cached section of the request, oldest evicted first.
-
-    Browsers open one WebSocket after the other with the same fields, each on a new connection.
-    Only decisions by a grant are kept: without one, a decision depends on the client's address.
-    """
-
-    def __init__(self) -> None:
-        self._known: dict[CachedSection, CachedDecision] = {}
-
-    def __len__(self) -> int:
-        return len(self._known)
-
-    def get(self, section: CachedSection) -> CachedDecision | None:
-        """Return the last decision on an upgrade with *section*; it may not hold any more."""
-        return self._known.get(section)
-
-    def put(self, section: CachedSection, decision: CachedDecision) -> None:
-        """Keep the *decision* to admit an upgrade with *section* by the grant in its cookie."""
-        if section not in self._known and len(self._known) >= MAX_UPGRADE_DECISIONS:
-            del self._known[next(iter(self._known))]
-        self._known[section] = decision

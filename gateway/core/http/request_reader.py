@@ -24,6 +24,7 @@ from gateway.core.http.heads import (
 )
 from gateway.core.http.oversize import OversizedHead, read_oversized
 from gateway.core.http.upgrade import is_valid_upgrade
+from shared.bounded import BoundedDict
 
 _HEAD: Final = b"HEAD "
 MAX_EMPTY_LINES: Final = 8
@@ -61,7 +62,7 @@ class SectionCache:
     """
 
     def __init__(self) -> None:
-        self._known: dict[bytes, CachedSection] = {}
+        self._known: BoundedDict[bytes, CachedSection] = BoundedDict(MAX_SECTIONS)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -88,8 +89,6 @@ class SectionCache:
             return
         if not 0 < len(rest) <= MAX_SECTION_BYTES:
             return
-        if rest not in self._known and len(self._known) >= MAX_SECTIONS:
-            del self._known[next(iter(self._known))]
         if key is not None:
             fields = msgspec.structs.replace(fields, socket_key=None)
         self._known[rest] = CachedSection(fields, section.end_to_end)

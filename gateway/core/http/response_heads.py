@@ -25,6 +25,7 @@ from gateway.core.http.heads import (
 )
 from gateway.core.http.names import HOP_BY_HOP, Meaning, response_names
 from gateway.core.http.upgrade import is_offered_deflate
+from shared.bounded import BoundedDict
 
 BAD_RESPONSE: Final = "app_bad_answer"
 STRICT_TRANSPORT: Final = "max-age=31536000"
@@ -331,7 +332,7 @@ class UpgradeResponseCache:
     """Caches the heads of 101 responses, within limits; the oldest is evicted first."""
 
     def __init__(self) -> None:
-        self._known: dict[bytes, UpgradeResponse] = {}
+        self._known: BoundedDict[bytes, UpgradeResponse] = BoundedDict(MAX_UPGRADE_RESPONSES)
 
     def __len__(self) -> int:
         return len(self._known)
@@ -357,8 +358,6 @@ class UpgradeResponseCache:
         """Cache *response*, which was parsed from the head *raw* with the value *accept*."""
         if len(raw) > MAX_UPGRADE_BYTES or raw.count(accept) != 1:
             return
-        if len(self._known) >= MAX_UPGRADE_RESPONSES:
-            del self._known[next(iter(self._known))]
         response.at = raw.find(accept)
         self._known[raw.replace(accept, b"")] = response
 

@@ -31,7 +31,7 @@ from gateway.core.access.decision import (
 )
 from gateway.core.access.opening import OpeningRefused
 from gateway.core.access.refusals import REFUSALS, Refusal
-from gateway.core.downstream.cached_decision import CachedDecision, UpgradeDecisions
+from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.downstream.end_notice import make_notice, notice_starts_at, shows_notice
 from gateway.core.http.fields import Fields
 from gateway.core.http.framing import request_body
@@ -43,11 +43,13 @@ from gateway.core.http.headers import (
     upstream_head,
 )
 from gateway.core.http.heads import StartLine
+from gateway.core.http.request_reader import MAX_SECTIONS, CachedSection
 from gateway.core.limits.overload import Step
 from gateway.relay.context import Context, UpgradeRequest
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.http.page_connection import PageConnection
 from gateway.relay.transports import resume_reading
+from shared.bounded import BoundedDict
 from shared.routes.table import RouteTable
 from shared.tokens import SessionClaims
 
@@ -65,7 +67,12 @@ class Admission:
         self._context = context
         self._parts = context.parts
         self._access = access
-        self._upgrades = UpgradeDecisions()
+        self._upgrades: BoundedDict[CachedSection, CachedDecision] = BoundedDict(MAX_SECTIONS)
+        """The last decision by a grant on an upgrade with each section.
+
+        Browsers open one WebSocket after the other with the same fields, each on a new connection.
+        A decision without a grant depends on the client's address.
+        """
 
     def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
         """Relay or hand over the request of *connection*, or refuse it."""
@@ -272,7 +279,7 @@ class Admission:
                     # Whether a service worker is allowed depends on its path.
                     alike = request.upgrade and not request.fields.service_worker
                     if alike and claims is None and reader.cached is not None:
-                        self._upgrades.put(reader.cached, cached)
+                        self._upgrades[reader.cached] = cached
                 connection.cache_decision(cached)
                 self._relay(
                     connection, request.start, request.fields, cached, upgrade=request.upgrade

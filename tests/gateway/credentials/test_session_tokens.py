@@ -177,12 +177,10 @@ async def test_the_cache_of_bearers_is_bounded(
 ) -> None:
     monkeypatch.setattr("gateway.credentials.session_tokens._MOST_MARKED", 10)
     monkeypatch.setattr("gateway.credentials.session_tokens._MOST_VERIFIED", 10)
+    bearers = BearerTokens(token_rig.tokens)
     for _ in range(30):
-        await token_rig.bearers.mark(
-            await token_rig.bearers.verify(token_rig.signer.token(SID), address=HERE)
-        )
-    assert len(token_rig.bearers._marked) <= 10
-    assert len(token_rig.bearers._verified) <= 10
+        await bearers.mark(await bearers.verify(token_rig.signer.token(SID), address=HERE))
+    assert (len(bearers._marked), len(bearers._verified)) == (10, 10)
 
 
 async def test_a_spent_bearer_is_refused_as_such(token_rig: TokenRig) -> None:

@@ -128,10 +128,9 @@ def test_another_grant_gets_another_assertion(assertions: Assertions) -> None:
     assert assertions.signed == 2
 
 
-def test_the_number_of_cached_assertions_is_bounded(
-    assertions: Assertions, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_number_of_cached_assertions_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_REMEMBERED", 3)
+    assertions = Assertions(AssertionKeys([KEY]), issuer=ISSUER)
     for number in range(5):
         made(assertions, jti=f"t{number}")
     assert len(assertions._made) == 3

@@ -12,14 +12,9 @@ from gateway.core.access.access_right import UNCOUNTED, ActivityCounter
 from gateway.core.access.decision import Access, Forward, Request
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
-from gateway.core.downstream.cached_decision import (
-    MAX_UPGRADE_DECISIONS,
-    CachedDecision,
-    UpgradeDecisions,
-)
+from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import read_start_line
-from gateway.core.http.request_reader import CachedSection
 from shared.routes.table import RouteTable
 from tests.gateway.relay.harness import BASE, OTHER_SID, PORT, SID, FakeWorld, route, table_of
 
@@ -152,18 +147,3 @@ def test_a_covered_upgrade_is_admitted_alike_by_a_new_decision(changes: list[Any
             assert decision.access_right.grant == one.access_right.grant
             assert decision.access_right.ends_at == one.access_right.ends_at
         known.append(cached(table, now))
-
-
-def test_the_oldest_decision_is_evicted_first() -> None:
-    table = table_of(route(1))
-    one, known = cached(table), UpgradeDecisions()
-    assert one is not None
-    sections = [CachedSection(FIELDS, b"") for _ in range(MAX_UPGRADE_DECISIONS + 1)]
-    for section in sections:
-        known.put(section, one)
-    assert len(known) == MAX_UPGRADE_DECISIONS
-    assert known.get(sections[0]) is None
-    assert known.get(sections[1]) is one
-    known.put(sections[1], one)
-    assert len(known) == MAX_UPGRADE_DECISIONS
-    assert known.get(CachedSection(FIELDS, b"")) is None, "another section, though equal"
