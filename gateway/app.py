@@ -26,10 +26,11 @@ from gateway.assertion_keys import AssertionKeyFile
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
 from gateway.bus.holder import Changed
-from gateway.bus.metrics import describe, describe_host
+from gateway.bus.metrics import describe
 from gateway.bus.own_thread import ReaderWithOwnThread
 from gateway.core.access.access_right import BUS_LOST
 from gateway.core.access.assertions import Assertions
+from gateway.core.access.explain import Conditions, explain
 from gateway.core.access.grants import GrantKeys
 from gateway.core.bus_state import BusClock
 from gateway.core.http.response_heads import HttpDate
@@ -371,9 +372,14 @@ class Gateway:
         description = describe(self.follower)
         if host is not None:
             bounds = Bounds(self.settings.upstream_networks, self.settings.refused_networks)
-            description["host"] = describe_host(
-                host, self.follower, bounds, now=time.time(), failing=self.failures.recent()
+            conditions = Conditions(
+                bus=self.follower.bus,
+                dialling=self.follower.dialling,
+                bounds=bounds,
+                now=time.time(),
+                failing=self.failures.recent(),
             )
+            description["host"] = explain(host, self.follower.table, conditions)
         return description
 
     def reasons(self) -> list[str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any, get_args
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, InfoMetricFamily
@@ -10,10 +10,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.bus.holder import Noted, RouteTableHolder
-from gateway.core.access.explain import Conditions, explain
 from gateway.core.bus_state import Bus
-from shared.networks import Bounds
-from shared.reports import Failure
 from shared.routes.route import State
 
 
@@ -92,21 +89,6 @@ def rank_of(holder: RouteTableHolder) -> tuple[int, ...]:
     if table is None:
         return (known,)
     return known, table.head.term, table.head.build, table.seq
-
-
-def describe_host(
-    host: str,
-    holder: RouteTableHolder,
-    bounds: Bounds,
-    *,
-    now: float,
-    failing: Mapping[str, Failure],
-) -> dict[str, Any]:
-    """Return why *host* is or is not served, without secrets; *failing* is keyed by session."""
-    conditions = Conditions(
-        bus=holder.bus, dialling=holder.dialling, bounds=bounds, now=now, failing=failing
-    )
-    return explain(host, holder.table, conditions)
 
 
 def describe(holder: RouteTableHolder) -> dict[str, Any]:

@@ -186,11 +186,13 @@ class Access:
         """Return the proven sender of *request*, whatever its target and origin."""
         if isinstance(proof, SessionClaims):
             return proof
-        if (
-            proof is not None
-            or request.fields.token is not None
-            or len(request.fields.cookies) != 1
-        ):
+        if proof is not None or request.fields.token is not None:
+            return None
+        return self._sole_grant(request, now)
+
+    def _sole_grant(self, request: Request, now: float) -> Grant | None:
+        """Return the grant of the request's only cookie; None if there is no valid one."""
+        if len(request.fields.cookies) != 1:
             return None
         try:
             return self._grants.verify(request.fields.cookies[0], now)
@@ -208,13 +210,8 @@ class Access:
         if request.path == OPEN_PATH and not repaired:
             # A user who is redirected here right after the opening may be ahead of its event.
             return RepairTable()
-        if request.fields.token is not None or len(request.fields.cookies) != 1:
-            return _NOT_FOUND
-        try:
-            grant = self._grants.verify(request.fields.cookies[0], now)
-        except GrantRefused:
-            return _NOT_FOUND
-        if grant.sid != sid:
+        grant = None if request.fields.token is not None else self._sole_grant(request, now)
+        if grant is None or grant.sid != sid:
             return _NOT_FOUND
         if not repaired:
             return RepairTable()
@@ -341,14 +338,10 @@ class Access:
         )
 
     def _holder(self, request: Request, route: Route, table: RouteTable, now: float) -> str | None:
-        if len(request.fields.cookies) != 1:
+        grant = self._sole_grant(request, now)
+        if grant is None or grant.sid != route.sid or is_revoked(grant, table):
             return None
-        try:
-            grant = self._grants.verify(request.fields.cookies[0], now)
-        except GrantRefused:
-            return None
-        live = grant.sid == route.sid and not is_revoked(grant, table)
-        return grant.sub if live else None
+        return grant.sub
 
 
 def is_own(path: bytes) -> bool:

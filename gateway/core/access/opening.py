@@ -222,24 +222,26 @@ def expired_cookies(name: bytes, *, secure: bool, framed: bool) -> list[str]:
 
 def expired_cookie(name: bytes, *, secure: bool, framed: bool) -> str:
     """Return the ``Set-Cookie`` that makes a browser forget one kind of cookie."""
-    end = f"{name.decode()}=; Path=/; Max-Age=0; HttpOnly"
-    if framed:
-        return f"{end}; SameSite=None; Secure; Partitioned"
-    return f"{end}; SameSite=Lax" + ("; Secure" if secure else "")
+    return _set_cookie(name, "", secure=secure, max_age_seconds=0, framed=framed)
 
 
 def make_cookie(
     name: bytes, value: str, *, secure: bool, max_age_seconds: float, framed: bool
 ) -> str:
-    """Return the ``Set-Cookie`` of a grant.
+    """Return the ``Set-Cookie`` of a grant, which lives for a second at least."""
+    seconds = max(1, int(max_age_seconds))
+    return _set_cookie(name, value, secure=secure, max_age_seconds=seconds, framed=framed)
+
+
+def _set_cookie(
+    name: bytes, value: str, *, secure: bool, max_age_seconds: int, framed: bool
+) -> str:
+    """Return a ``Set-Cookie``.
 
     A cookie set in another origin's frame belongs to that frame alone (Partitioned). Browsers
     accept it only if it is Secure; on localhost they accept that over http too.
     """
-    parts = [f"{name.decode()}={value}", "Path=/", f"Max-Age={max(1, int(max_age_seconds))}"]
-    parts += ["HttpOnly", "SameSite=None" if framed else "SameSite=Lax"]
-    if secure or framed:
-        parts.append("Secure")
+    cookie = f"{name.decode()}={value}; Path=/; Max-Age={max_age_seconds}; HttpOnly"
     if framed:
-        parts.append("Partitioned")
-    return "; ".join(parts)
+        return f"{cookie}; SameSite=None; Secure; Partitioned"
+    return f"{cookie}; SameSite=Lax" + ("; Secure" if secure else "")
