@@ -232,19 +232,20 @@ class RouteTableHolder:
             self.note("unproven")
             return Outcome.REPAIR
         outcome = table.apply(event)
-        if outcome in (Outcome.APPLIED, Outcome.UNKNOWN):
+        if outcome is Outcome.REPAIR:
+            return outcome
+        if not isinstance(event, UnknownEvent) and event.at is not None:
+            self._controller_time = event.at.timestamp()
+            if outcome is Outcome.APPLIED:
+                self.lag_seconds = max(0.0, self.wall() - self._controller_time)
+        if outcome is not Outcome.CURRENT:
             self._applied(event)
-        if outcome is Outcome.CURRENT or outcome is Outcome.APPLIED:
-            self._note_time(event)
         if outcome is Outcome.UNKNOWN:
             self._pass_unknown(event)
         return outcome
 
     def _applied(self, event: Event) -> None:
         self.note("applied")
-        at = None if isinstance(event, UnknownEvent) else event.at
-        if at is not None:
-            self.lag_seconds = max(0.0, self.wall() - at.timestamp())
         self.advance()
         match event:
             case RouteUpserted(sid=sid) | RouteRemoved(sid=sid):
@@ -253,11 +254,6 @@ class RouteTableHolder:
                 self.on_change(None if sid is None else (sid,))
             case _:
                 pass
-
-    def _note_time(self, event: Event) -> None:
-        at = None if isinstance(event, UnknownEvent) else event.at
-        if at is not None:
-            self._controller_time = at.timestamp()
 
     def prune(self) -> None:
         """Forget revocations and ended sessions of which no grant can be valid any more.
