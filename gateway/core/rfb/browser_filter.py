@@ -122,7 +122,7 @@ class BrowserFilter(MessageFilter):
                     raise RfbError("the browser announced too many encodings")
                 return size, True
             case ClientMessage.FENCE:
-                return self._fence(), True
+                return self._fence("browser"), True
             case ClientMessage.SET_DESKTOP_SIZE:
                 return self._counted(at=6, width=1, header=8, unit=16), False
             case ClientMessage.QEMU:
@@ -134,14 +134,6 @@ class BrowserFilter(MessageFilter):
         if len(self._unread) < header:
             return 0
         return header + unit * int.from_bytes(self._unread[at : at + width], "big")
-
-    def _fence(self) -> int:
-        if len(self._unread) < 9:
-            return 0
-        length = self._unread[8]
-        if length > 64:
-            raise RfbError("the browser sent a fence that is too long")
-        return 9 + length
 
     def _qemu(self) -> int:
         if len(self._unread) < 4:

@@ -116,7 +116,7 @@ class DesktopFilter(MessageFilter):
             case ServerMessage.BELL | ServerMessage.END_OF_CONTINUOUS_UPDATES:
                 return 1
             case ServerMessage.FENCE:
-                return self._fence()
+                return self._fence("desktop")
             case _:
                 raise RfbError("the desktop sent a message that is not known")
 
@@ -129,13 +129,6 @@ class DesktopFilter(MessageFilter):
         if self._rects:
             self._next = self._rectangle
         return 4
-
-    def _fence(self) -> int:
-        if len(self._unread) < 9:
-            return 0
-        if self._unread[8] > 64:
-            raise RfbError("the desktop sent a fence that is too long")
-        return 9 + self._unread[8]
 
     # Rectangles
 

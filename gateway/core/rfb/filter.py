@@ -163,6 +163,14 @@ class MessageFilter(ABC):
         self._forward, self._drop = judged.forwarded, judged.dropped
         return True
 
+    def _fence(self, sender: str) -> int:
+        """Return the size of a fence, the same in both directions; 0 while it is unknown."""
+        if len(self._unread) < 9:
+            return 0
+        if self._unread[8] > 64:
+            raise RfbError(f"the {sender} sent a fence that is too long")
+        return 9 + self._unread[8]
+
     def _take(self, most: int) -> bytes:
         piece = bytes(self._unread[:most])
         del self._unread[: len(piece)]
