@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 from urllib.parse import quote
 
@@ -14,6 +13,7 @@ from gateway.core.access.refusals import (
     Refusal,
     RefusalRenderer,
     Subject,
+    json_page,
 )
 from gateway.core.http.accept import prefers_html
 from gateway.core.http.oversize import CLEAR_PATH
@@ -94,8 +94,9 @@ class PageErrors(RefusalRenderer):
         """Return a page if *accept* prefers HTML, else JSON."""
         texts = LANGUAGES.of(languages)
         if not prefers_html(accept):
-            as_json = _json_of(refusal, texts) or super().render(refusal, accept)
-            return as_json._replace(fields=(("Vary", VARY),))
+            own = words_of(refusal, texts)
+            shown = {} if own is None else {"title": own.title, "text": own.text}
+            return json_page(refusal, **shown)._replace(fields=(("Vary", VARY),))
         # The cache is bounded, since routes may hold any number of messages over time.
         page = self._pages.get((refusal, texts.language))
         if page is None:
@@ -184,16 +185,6 @@ def job_url(orchestrator: str | None, subject: Subject | None) -> str | None:
         return None
     with_job = orchestrator.replace("{job}", quote(subject.job, safe=""))
     return with_job.replace("{sid}", subject.sid)
-
-
-def _json_of(refusal: Refusal, texts: Texts) -> Page | None:
-    """Return *refusal* as JSON with the texts for the user; None if there are no such texts."""
-    own = words_of(refusal, texts)
-    if own is None:
-        return None
-    shown = {"title": own.title, "text": own.text}
-    body = json.dumps({"code": refusal.code, "message": refusal.message} | shown).encode()
-    return Page("application/json", body)
 
 
 def _data(refusal: Refusal) -> dict[str, str]:

@@ -141,7 +141,7 @@ class OpenPage:
         grant = make_grant(claims, now=self.tokens.wall(), framed=framed)
         response = self._opened(request, opening, grant, route)
         if page_request.holder not in (None, claims.sub):
-            self._forget_other(request, response)
+            self.responses.forget_user(request, response)
         self.responses.audit.opened(claims, page_request.client_address)
         return response
 
@@ -236,14 +236,6 @@ class OpenPage:
         framing = _framed_by(request)
         same_site = opening.same_site or framing == SAME_SITE
         return bool(self.responses.site.embed_origins) and framing is not None and not same_site
-
-    def _forget_other(self, request: web.Request, response: web.Response) -> None:
-        """Make the browser clear what the app has stored for the previous user.
-
-        Not ``"cookies"``: that would clear the whole registrable domain.
-        """
-        response.headers["Clear-Site-Data"] = '"cache", "storage"'
-        self.responses.expire_foreign(request, response)
 
 
 def _entered_place(

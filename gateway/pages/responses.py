@@ -79,6 +79,14 @@ class Responses:
         }
         return web.json_response(value, headers=headers)
 
+    def forget_user(self, request: web.Request, response: web.Response) -> None:
+        """Make the browser clear what the app has stored for its user.
+
+        Not ``"cookies"``: that would clear the whole registrable domain.
+        """
+        response.headers["Clear-Site-Data"] = '"cache", "storage"'
+        self.expire_foreign(request, response)
+
     def expire_foreign(self, request: web.Request, response: web.Response) -> None:
         """Expire the cookies of *request* that are not the gateway's."""
         base = page_request_of(request).host.partition(".")[2]

@@ -77,12 +77,10 @@ class SignOutPage:
             response = self.responses.page(card, texts)
         else:
             response = self.responses.json({"signed_out": True, "everywhere": everywhere})
-        # Not "cookies": that would clear the whole registrable domain.
-        response.headers["Clear-Site-Data"] = '"cache", "storage"'
         site = self.responses.site
         secure = site.scheme == "https"
         framed = bool(site.embed_origins)
         for line in expired_cookies(site.cookie_name, secure=secure, framed=framed):
             response.headers.add("Set-Cookie", line)
-        self.responses.expire_foreign(request, response)
+        self.responses.forget_user(request, response)
         return response

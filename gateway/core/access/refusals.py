@@ -172,8 +172,13 @@ class RefusalRenderer:
 
         *languages* is its ``Accept-Language``.
         """
-        body = json.dumps({"code": refusal.code, "message": refusal.message}).encode()
-        return Page("application/json", body)
+        return json_page(refusal)
+
+
+def json_page(refusal: Refusal, **shown: str) -> Page:
+    """Return *refusal* as JSON, with further members that are *shown* to users."""
+    body = json.dumps({"code": refusal.code, "message": refusal.message} | shown).encode()
+    return Page("application/json", body)
 
 
 def refusal_fields(refusal: Refusal, page: Page) -> list[tuple[str, str]]:
