@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -375,14 +376,9 @@ def _expect_done(result: bytes | str) -> None:
         raise PublishRefused(word)
 
 
-def _pieces(items: Iterable[tuple[str, Any]]) -> Iterable[list[tuple[str, Any]]]:
-    piece: list[tuple[str, Any]] = []
-    for item in items:
-        piece.append(item)
-        if len(piece) == _PIECE:
-            yield piece
-            piece = []
-    if piece:
+def _pieces(items: Iterable[tuple[str, Any]]) -> Iterator[list[tuple[str, Any]]]:
+    left = iter(items)
+    while piece := list(islice(left, _PIECE)):
         yield piece
 
 

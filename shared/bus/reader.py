@@ -88,7 +88,9 @@ def _served_head(fields: Mapping[bytes, bytes], info: Mapping[str, Any]) -> Serv
     Raises:
         BusUnavailable: If the process is a replica.
     """
-    run_id, head = _run_id(info), parse_head(fields)
+    if info.get("role", "master") != "master":
+        raise BusUnavailable("a replica answered")
+    run_id, head = str(info.get("run_id", "")), parse_head(fields)
     if head is not None:
         # Overwrites a field ``moved`` in Redis, too.
         head = msgspec.structs.replace(head, moved=head.server not in (None, run_id))
@@ -333,17 +335,6 @@ async def _read(
             pipe.hgetall(keys.head)
         found: list[Any] = await pipe.execute()
     return found
-
-
-def _run_id(info: Mapping[str, Any]) -> str:
-    """Return the ``run_id`` of the process that responded.
-
-    Raises:
-        BusUnavailable: If it is a replica.
-    """
-    if info.get("role", "master") != "master":
-        raise BusUnavailable("a replica answered")
-    return str(info.get("run_id", ""))
 
 
 async def _messages(pubsub: Any) -> AsyncIterator[bytes]:
