@@ -327,7 +327,9 @@ class Admission:
         user = access_right.grant.sub if access_right.grant is not None else None
         assertions, now = self._parts.assertions, self._parts.wall()
         assertion = None if assertions is None else assertions.for_request(access_right, now)
-        from_then = notice_starts_at(access_right, self._parts.end_notice_seconds)
+        from_then = math.inf  # an upgrade is no navigation, so that it gets no notice
+        if not request.upgrade:
+            from_then = notice_starts_at(access_right, self._parts.end_notice_seconds)
         info = ForwardedInfo(
             scheme=self._parts.site.scheme,
             user=user,
