@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final
 
@@ -142,17 +142,9 @@ class CompanionObjects:
     async def _patch_ours(
         self, kind: Kind, name: str, namespace: str, job_id: str, patch: list[Object]
     ) -> Object:
-        """Patch an object if its labels say that it is this job's, checked atomically."""
-        tests = [
-            {"op": "test", "path": f"/metadata/labels/{_escaped(label)}", "value": value}
-            for label, value in labels_of(self._instance, job_id).items()
-        ]
-        try:
-            return await self._kube.json_patch(kind, name, [*tests, *patch], namespace)
-        except Invalid as error:
-            if verdict_on(error, "patch") == "final":
-                raise  # the patch itself is invalid; none of its tests failed
-            raise NameTaken(f"a {kind.kind} {name} of somebody else is there") from error
+        """Patch an object if its labels say that it is this job's."""
+        labels = labels_of(self._instance, job_id)
+        return await patch_labelled(self._kube, kind, name, namespace, labels, patch)
 
     async def _merge_ours(self, kind: Kind, body: Object, namespace: str, job_id: str) -> Object:
         """Merge *body* into the object of its name if that is this job's, checked atomically.
@@ -177,6 +169,32 @@ class CompanionObjects:
                 extra={"job": job_id, "object": f"{body['kind']} {name}", "why": str(error)},
             )
             return await self._kube.merge(kind, name, seen, namespace)
+
+
+async def patch_labelled(
+    kube: Kube,
+    kind: Kind,
+    name: str,
+    namespace: str | None,
+    labels: Mapping[str, str],
+    patch: Sequence[Object],
+) -> Object:
+    """Patch an object if it has these *labels*, checked atomically; return it as it is then.
+
+    Raises:
+        NameTaken: If it has others.
+        KubeError: If it cannot be changed.
+    """
+    tests = [
+        {"op": "test", "path": f"/metadata/labels/{_escaped(label)}", "value": value}
+        for label, value in labels.items()
+    ]
+    try:
+        return await kube.json_patch(kind, name, [*tests, *patch], namespace)
+    except Invalid as error:
+        if verdict_on(error, "patch") == "final":
+            raise  # the patch itself is invalid; none of its tests failed
+        raise NameTaken(f"a {kind.kind} {name} of somebody else is there") from error
 
 
 APPLIED_SECONDS: Final = 300.0
@@ -278,16 +296,16 @@ def _bring_to(kind: Kind, manifest: dict[str, Any], owner: ObservedJob | None) -
     for name, value in manifest.items():
         if kind == SERVICES and name == "spec":
             # Field by field: clusterIP is part of the spec, and must stay.
-            patch += [_set(f"/spec/{_escaped(part)}", given) for part, given in value.items()]
+            patch += [set_field(f"/spec/{_escaped(part)}", given) for part, given in value.items()]
         elif name not in _NEVER_CHANGES:
-            patch.append(_set(f"/{_escaped(name)}", value))
+            patch.append(set_field(f"/{_escaped(name)}", value))
     if owner is not None:
-        value = [owner.owner_reference]
-        patch.append(_set("/metadata/ownerReferences", value))
+        patch.append(set_field("/metadata/ownerReferences", [owner.owner_reference]))
     return patch
 
 
-def _set(path: str, value: Any) -> Object:
+def set_field(path: str, value: Any) -> Object:
+    """Return the operation of a JSON patch that sets *path*."""
     return {"op": "add", "path": path, "value": value}
 
 

@@ -14,15 +14,15 @@ import json
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Final
 
-from controller.jobs.cluster.verdicts import NameTaken, may_be_there, verdict_on
+from controller.jobs.cluster.companion_objects import patch_labelled, set_field
+from controller.jobs.cluster.verdicts import NameTaken, may_be_there
 from controller.jobs.pipeline.builder import SharedObject
 from controller.kube.client import Kube, Object
 from controller.kube.errors import (
     AlreadyExists,
     Forbidden,
-    Invalid,
     KubeError,
     NotFound,
     NotServed,
@@ -77,7 +77,8 @@ class SharedObjects:
         kind = SHARED_KINDS[wanted.kind]
         if not kind.namespaced and await self._is_there(kind, wanted):
             return
-        metadata: Object = {"name": wanted.name, "labels": self._labels(wanted)}
+        labels = {**wanted.labels, INSTANCE_LABEL: self._instance}
+        metadata: Object = {"name": wanted.name, "labels": labels}
         if wanted.annotations:
             metadata["annotations"] = dict(wanted.annotations)
         body = {**wanted.manifest, "metadata": metadata}
@@ -125,24 +126,13 @@ class SharedObjects:
         return True
 
     async def _bring_to(self, kind: Kind, wanted: SharedObject) -> Object:
-        label = INSTANCE_LABEL.replace("/", "~1")
-        operations: list[dict[str, Any]] = [
-            {"op": "test", "path": f"/metadata/labels/{label}", "value": self._instance}
-        ]
-        operations += [
-            {"op": "add", "path": f"/{name}", "value": value}
+        changes = [
+            set_field(f"/{name}", value)
             for name, value in wanted.manifest.items()
             if name not in _NEVER_CHANGES
         ]
-        try:
-            return await self._kube.json_patch(kind, wanted.name, operations, wanted.namespace)
-        except Invalid as error:
-            if verdict_on(error, "patch") == "final":
-                raise  # the patch itself is invalid; its test did not fail
-            raise NameTaken(f"a {kind.kind} {wanted.name} of somebody else is there") from error
-
-    def _labels(self, wanted: SharedObject) -> dict[str, str]:
-        return {**wanted.labels, INSTANCE_LABEL: self._instance}
+        own = {INSTANCE_LABEL: self._instance}
+        return await patch_labelled(self._kube, kind, wanted.name, wanted.namespace, own, changes)
 
 
 GOOD_FOR_SECONDS: Final = 10.0
