@@ -173,9 +173,7 @@ class Actions:
                 assert_never(step)
         return None
 
-    async def record_refusal(
-        self, step: steps.Step, record: JobRecord, error: KubeError
-    ) -> JobRecord | None:
+    async def record_refusal(self, step: steps.Step, record: JobRecord, error: KubeError) -> None:
         """Record on the job that the API server refused *step*, unless the error passes by itself.
 
         Raises:
@@ -185,7 +183,7 @@ class Actions:
         row = row_of(error)
         what = _REFUSED.get(type(step))
         if what is None or not (row.reason or row.means["submission"] == "final"):
-            return None
+            return
         text = plain_text(f"{what}: {error}", LONGEST_MESSAGE)
         cause = {"cause": cause_of_refusal(text)} if row.reason == "forbidden" else None
         values: dict[str, Any] = {"reason": row.reason or "refused", "details": cause}
@@ -193,7 +191,7 @@ class Actions:
             values = {"details": record.details}  # these say which user requested the end, and why
         elif isinstance(step, steps.AbortVolcanoJob):
             values = {"reason": SUSPENDING["reason"], "details": None}
-        return await self._records.update_if_changed(record, message=text, **values)
+        await self._records.update_if_changed(record, message=text, **values)
 
     async def _park(self, seen: ObservedState, why: str | None) -> None:
         await self._records.update_if_changed(seen.record, parked=why)

@@ -14,12 +14,12 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import islice
-from typing import Final
+from typing import Any, Final
 
 from prometheus_client import CollectorRegistry, Gauge, Histogram
 from prometheus_client import Counter as MetricCounter
@@ -68,7 +68,6 @@ earlier.
 Owner = tuple[str, str]
 
 log = logging.getLogger(__name__)
-
 
 _AGE_SECONDS: Final = (0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 7200)
 
@@ -229,7 +228,7 @@ class Reconciler:
         job_changed: Callable[[str], None],
         metrics: ReconcilerMetrics,
         logs: LogObserver | None = None,
-        background: Sequence[Callable[[], Awaitable[None]]] = (),
+        background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
         resync_per_second: float | None = None,
     ) -> None:
         self._informer = informer
@@ -240,7 +239,7 @@ class Reconciler:
         self._job_changed = job_changed
         self._metrics = metrics
         self._logs = logs or LogObserver()
-        self._background = tuple(background)
+        self._background = background
         self._sources = JobSources(
             store=store,
             informer=informer,
@@ -290,7 +289,7 @@ class Reconciler:
             tasks.create_task(self._sources.resync())
             tasks.create_task(self._sources.poll_store(since))
             for work in self._background:
-                tasks.create_task(_running(work))
+                tasks.create_task(work())
             for _ in range(WORKERS):
                 tasks.create_task(self._work())
 
@@ -414,7 +413,3 @@ def _soonest(requeue_after: float | None, until: float | None, now: float) -> Re
     times = [requeue_after, None if until is None else max(LEAST_SECONDS, until - now)]
     known = [seconds for seconds in times if seconds is not None]
     return Requeue(min(known), "due") if known else None
-
-
-async def _running(work: Callable[[], Awaitable[None]]) -> None:
-    await work()

@@ -1,9 +1,7 @@
 """Decides the next step for a job, as a pure function of its observed state.
 
 ``decide`` names one step. The reconciler does it and calls ``decide`` again. Nothing here acts or
-keeps state: the same observed state gives the same step. The removal from the cluster is decided
-here, too: the order in which a job's objects are deleted, and the deletion of objects that appear
-late.
+keeps state: the same observed state gives the same step.
 """
 
 from __future__ import annotations
