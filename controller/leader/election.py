@@ -98,7 +98,7 @@ class ByLease:
         *,
         namespace: str,
         instance: str,
-        store: _Writable | None = None,
+        store: _Writable,
     ) -> None:
         self._store = store
         self._probe: asyncio.Task[None] | None = None
@@ -126,7 +126,7 @@ class ByLease:
 
         After an outage the former leader may be back as well; then nothing needs to change.
         """
-        silent = self._silent_seconds()
+        silent = self._store.seconds_since_write
         if silent >= FRESH_SECONDS:
             self._rounds_to_wait = ROUNDS_TO_WAIT if silent < inf else 0
             return False
@@ -160,7 +160,7 @@ class ByLease:
 
     async def _renew(self) -> bool:
         """Renew or release the Lease; return whether no other process holds it."""
-        silent = self._silent_seconds()
+        silent = self._store.seconds_since_write
         # Once released, it is taken again only under a candidate's conditions.
         if silent < (FRESH_SECONDS if self._is_free else SILENT_SECONDS):
             self._is_free = False
@@ -174,14 +174,10 @@ class ByLease:
             await self._lease.release()
         return not await self._lease.is_anothers()
 
-    def _silent_seconds(self) -> float:
-        return self._store.seconds_since_write if self._store is not None else 0.0
-
     def _probe_store(self) -> None:
         """Start a probe of the store in a task, since a dead connection would delay the Lease."""
-        if self._store is None or (self._probe is not None and not self._probe.done()):
-            return
-        self._probe = asyncio.create_task(_probed(self._store, self._unanswered))
+        if self._probe is None or self._probe.done():
+            self._probe = asyncio.create_task(_probed(self._store, self._unanswered))
 
     async def release(self) -> None:
         """Release the Lease."""

@@ -17,6 +17,7 @@ from controller.leader.election import ByLease
 from controller.store.errors import LeadershipLost
 from deploy.local.cluster import EmbeddedCluster
 from tests.clock import Clock
+from tests.controller.leader.test_election_rounds import Reached
 from tests.controller.postgres import Postgres
 from tests.controller.running import Controller, eventually, running
 from tests.programs import RedisServer
@@ -100,7 +101,13 @@ async def test_a_leader_that_finds_another_holder_stops(
     monkeypatch.setattr("controller.leader.election.RENEW_SECONDS", 0.05)
     async with Kube.connect(own_cluster.kubeconfig("admin")) as kube:
         clock = Clock(100.0)
-        election = ByLease(kube, lease(kube, "one", clock), namespace="default", instance="test")
+        election = ByLease(
+            kube,
+            lease(kube, "one", clock),
+            namespace="default",
+            instance="test",
+            store=Reached(),
+        )
         await election.acquire()
         taken = await version(kube)
         keeping = asyncio.create_task(election.renew())

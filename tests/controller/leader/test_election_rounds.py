@@ -78,6 +78,15 @@ class Silences:
         await self.hangs.wait()
 
 
+class Reached:
+    """A store that is always written."""
+
+    seconds_since_write = 0.0
+
+    async def probe(self) -> None:
+        return
+
+
 @pytest.fixture
 def cluster() -> Cluster:
     return Cluster()
@@ -90,7 +99,7 @@ def stand(
     lease = Lease(
         kube, name="l", namespace="n", instance="test", holder=name, clock=clock, now=clock
     )
-    return ByLease(kube, lease, namespace="n", instance="test", store=store)
+    return ByLease(kube, lease, namespace="n", instance="test", store=store or Reached())
 
 
 @pytest.mark.parametrize(
