@@ -56,6 +56,8 @@ class Kube:
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport
+        self.stream = transport.stream
+        """Opens the body of a streamed response."""
 
     @classmethod
     @asynccontextmanager
@@ -347,24 +349,6 @@ class Kube:
             found = await self.get(NAMESPACES, namespace)
             if not found["metadata"].get("deletionTimestamp"):
                 raise
-
-    def stream(
-        self,
-        path: str,
-        query: Mapping[str, str],
-        *,
-        quiet_seconds: float,
-        whole_seconds: float | None = None,
-        accept: str = JSON,
-    ) -> AbstractAsyncContextManager[aiohttp.StreamReader]:
-        """Open the body of a streamed response; it fails after *quiet_seconds* without data."""
-        return self._transport.stream(
-            path,
-            query,
-            quiet_seconds=quiet_seconds,
-            whole_seconds=whole_seconds,
-            accept=accept,
-        )
 
 
 async def _gathered(parts: AsyncGenerator[Part, None]) -> Objects:
