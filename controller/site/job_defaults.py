@@ -81,9 +81,13 @@ class Dns:
     pods. ``networks`` are for name servers that are no pods, or run in the host network.
     """
 
-    namespaces: tuple[str, ...]
-    networks: tuple[Network, ...]
-    ports: tuple[int, ...]
+    namespaces: tuple[str, ...] = setting(
+        "FUMAROLE_CONTROLLER_DNS_NAMESPACES", _labels, ("kube-system",)
+    )
+    networks: tuple[Network, ...] = setting(
+        "FUMAROLE_CONTROLLER_DNS_NETWORKS", _networks, NODE_LOCAL_DNS
+    )
+    ports: tuple[int, ...] = setting("FUMAROLE_CONTROLLER_DNS_PORTS", _ports, (53,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,13 +200,7 @@ def _reserved_links(environment: Environment) -> frozenset[str]:
 
 
 def _dns(environment: Environment) -> Dns:
-    dns = Dns(
-        namespaces=environment.value(
-            "FUMAROLE_CONTROLLER_DNS_NAMESPACES", _labels, ("kube-system",)
-        ),
-        networks=environment.value("FUMAROLE_CONTROLLER_DNS_NETWORKS", _networks, NODE_LOCAL_DNS),
-        ports=environment.value("FUMAROLE_CONTROLLER_DNS_PORTS", _ports, (53,)),
-    )
+    dns = Dns(**environment.fields(Dns))
     if not (dns.namespaces or dns.networks) or not dns.ports:
         # A rule without "to", or without "ports", would admit everything instead of nothing.
         environment.problem("FUMAROLE_CONTROLLER_DNS_NAMESPACES", "leaves no name server")
