@@ -11,7 +11,6 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry
@@ -53,14 +52,6 @@ def count_sign_outs(registry: CollectorRegistry) -> Callable[[Taken], None]:
         registry=registry,
     )
     return lambda result: taken.labels(result).inc()
-
-
-@dataclass(frozen=True, slots=True)
-class _Good:
-    """A request that is carried out."""
-
-    session: Session
-    event: GrantRevoked
 
 
 class SignOutProcessor:
@@ -125,7 +116,7 @@ class SignOutProcessor:
         if not requests.entries:
             await self._check_stream(position, requests.last)
             return
-        good: list[_Good] = []
+        revoked: list[tuple[Session, GrantRevoked]] = []
         taken: list[Taken] = []
         async with self._store.lead(self._term) as transaction:
             for request, session in await self._with_sessions(transaction, requests.entries):
@@ -134,15 +125,15 @@ class SignOutProcessor:
                 if result == "revoked" and session is not None:
                     whom = {"sid": session.sid, "jti": request.jti}
                     event = await revoke(transaction, now=self._clock(), **whom)
-                    good.append(_Good(session, event))
+                    revoked.append((session, event))
             await record_sign_out_position(transaction, requests.entries[-1].id)
         self._position = requests.entries[-1].id
-        if good:
+        if revoked:
             self._publish()
         for result in taken:
             self._count(result)
-        for one in good:
-            self._record(one)
+        for session, event in revoked:
+            self._record(session, event)
 
     async def _begin(self) -> str:
         if self._position is None:
@@ -183,16 +174,16 @@ class SignOutProcessor:
         self._of_session[session.sid] += 1
         return "revoked" if self._of_session[session.sid] <= MOST_OF_SESSION else "too_many"
 
-    def _record(self, one: _Good) -> None:
+    def _record(self, session: Session, event: GrantRevoked) -> None:
         write_audit(
             AuditRecord(
                 event="revoked",
                 time=self._clock(),
-                sid=one.session.sid,
-                jti=one.event.jti,
-                job=one.session.job_id,
-                rank=one.session.rank,
-                kind=one.session.kind,
+                sid=session.sid,
+                jti=event.jti,
+                job=session.job_id,
+                rank=session.rank,
+                kind=session.kind,
                 reason="signed_out",
             )
         )

@@ -36,15 +36,12 @@ class ExtendRequest(Strict):
 async def extend(api: ApiParts, request: web.Request, body: ExtendRequest) -> Extension:
     """Add time. Concurrent requests add up; a request with a known key adds nothing."""
     key = read_key(request)
-    extended = await api.commands.extend(
-        request.match_info["id"], seconds=float(body.seconds), key=key
-    )
-    extended = or_not_found(extended, "job")
-    record = extended.record
+    done = await api.commands.extend(request.match_info["id"], seconds=float(body.seconds), key=key)
+    record, added = or_not_found(done, "job")
     audit(request, "changed", job=record.id)
     return Extension(
         id=record.id,
-        added=extended.added,
+        added=added,
         time_allocation_seconds=record.allocated_seconds or 0.0,
         expires_at=record.expires_at,
     )

@@ -46,14 +46,6 @@ def asked_by(whom: str | None) -> RequestedEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class ExtensionResult:
-    """The job after an extension; ``added`` is False for a repeated call."""
-
-    record: JobRecord
-    added: bool
-
-
-@dataclass(frozen=True, slots=True)
 class OwnerFilter:
     """The owner of jobs: a project, or a user outside projects."""
 
@@ -161,8 +153,10 @@ class JobCommands:
 
     async def extend(
         self, job_id: str, *, seconds: float, key: str | None = None
-    ) -> ExtensionResult | None:
+    ) -> tuple[JobRecord, bool] | None:
         """Add *seconds* to the job's time; None if there is no such job.
+
+        Returns the job, and whether the time was added: a repeated call adds nothing.
 
         Args:
             job_id: The job.
@@ -184,7 +178,7 @@ class JobCommands:
                     raise CommandRefused(
                         "key_reused", "this key has added another number of seconds"
                     )
-                return ExtensionResult(record, added=False)
+                return record, False
             refuse_ending(record)
             if not self._catalogue.offers(record.product, "extend"):
                 raise CommandRefused("not_offered", "the job's product offers no more time")
@@ -195,10 +189,8 @@ class JobCommands:
                 raise CommandRefused("too_long", "the job would have more than 300 years")
             now, name = self._clock(), key or self._random(_KEY_BYTES).hex()
             await add_extension(transaction, job_id, name, seconds=seconds, now=now)
-            return ExtensionResult(
-                await update_and_notify(transaction, record, now=now, allocated_seconds=more),
-                added=True,
-            )
+            record = await update_and_notify(transaction, record, now=now, allocated_seconds=more)
+            return record, True
 
     async def end_if_over(self, job_ids: Collection[str]) -> dict[str, float | None]:
         """End the jobs whose time is over; return when each will be over, None for never.
