@@ -34,6 +34,9 @@ _DOMAIN: Final = re.compile(rb";[ \t]*domain[ \t]*(?:[=;]|$)", re.IGNORECASE)
 _DOMAIN_ATTRIBUTE: Final = re.compile(
     rb";[ \t]*+domain[ \t]*+(?:=([^;]*+))?+(?![^;])", re.IGNORECASE
 )
+_PATH_ATTRIBUTE: Final = re.compile(
+    rb";[ \t]*+path[ \t]*+(?:=[ \t]*+([^;]*+))?+(?![^;])", re.IGNORECASE
+)
 _FRAME_ATTRIBUTE: Final = re.compile(
     rb";[ \t]*+(?:samesite|secure|partitioned)[ \t]*+(?:=[^;]*+)?+(?![^;])", re.IGNORECASE
 )
@@ -114,20 +117,41 @@ def _has_gateway_name(value: bytes) -> bool:
 def domain_cookies(values: Sequence[bytes]) -> tuple[bytes, ...]:
     """Return the ``Set-Cookie`` *values* with a ``Domain`` that could be meant for one host alone.
 
-    A cookie of the same name without ``Domain`` takes precedence: an app that removes its former
-    cookie of a domain and sets one for its host must not lose the latter.
+    The same cookie without ``Domain`` takes precedence: an app that removes its former cookie of a
+    domain and sets one for its host must not lose the latter.
     """
     scoped = [value for value in values if _DOMAIN.search(value) is not None]
     if not scoped:
         return ()
-    names = {_name_of(value) for value in values if _DOMAIN.search(value) is None}
+    taken: dict[bytes, set[bytes | None]] = {}
+    for value in values:
+        if _DOMAIN.search(value) is None:
+            taken.setdefault(_name_of(value), set()).add(_path_of(value))
     return tuple(
-        value for value in scoped if _name_of(value) not in names and not _has_gateway_name(value)
+        value
+        for value in scoped
+        if not _has_gateway_name(value)
+        and not _may_replace(_path_of(value), taken.get(_name_of(value), set()))
     )
 
 
 def _name_of(value: bytes) -> bytes:
     return value.partition(b";")[0].partition(b"=")[0].strip(_WHITE)
+
+
+def _path_of(value: bytes) -> bytes | None:
+    """Return the path of a ``Set-Cookie``; None for that of the request.
+
+    The last attribute counts (RFC 6265, section 5.3).
+    """
+    paths = _PATH_ATTRIBUTE.findall(value)
+    path = paths[-1].rstrip(_WHITE) if paths else b""
+    return path if path.startswith(b"/") else None
+
+
+def _may_replace(path: bytes | None, others: set[bytes | None]) -> bool:
+    """Return whether a cookie at *path* may be one of those of its name at the *others*."""
+    return bool(others) and (path is None or None in others or path in others)
 
 
 def without_own_domain(value: bytes, host: bytes) -> bytes | None:

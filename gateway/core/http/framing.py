@@ -24,6 +24,7 @@ STEPS_AT_ONCE: Final = 384
 have one byte, and one read must not take long."""
 
 _SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*;[\t -~\x80-\xff]*)?")
+_PADDED_SIZE_LINE = re.compile(rb"([0-9A-Fa-f]{1,16})(?:[ \t]*+;[\t -~\x80-\xff]*|[ \t]*+)")
 _TRAILER = re.compile(TOKEN + rb":[\t -~\x80-\xff]*")
 _CR: Final = 0x0D
 _LF: Final = 0x0A
@@ -115,13 +116,24 @@ class ChunkedBody(Body):
 
     Args:
         framed: Whether the receiver gets chunks or, with HTTP/1.0, the bare bytes.
+        padded: Whether white space may follow a chunk's size. Servers that reserve room for the
+            size write it so, and nginx, Envoy and h11 accept that from apps.
     """
 
-    __slots__ = ("_framed", "_left", "_pending", "_state", "_trailers", "has_started")
+    __slots__ = (
+        "_framed",
+        "_left",
+        "_pending",
+        "_size_line",
+        "_state",
+        "_trailers",
+        "has_started",
+    )
 
-    def __init__(self, *, framed: bool = True) -> None:
+    def __init__(self, *, framed: bool = True, padded: bool = False) -> None:
         super().__init__()
         self._framed = framed
+        self._size_line = _PADDED_SIZE_LINE if padded else _SIZE_LINE
         self.has_started = False
         """Whether a byte of the body has arrived."""
         self._state = _SIZE
@@ -159,7 +171,7 @@ class ChunkedBody(Body):
         line, after = _line(data, at, _LONGEST_LINE)
         if after < 0:
             return -1
-        match = _SIZE_LINE.fullmatch(line)
+        match = self._size_line.fullmatch(line)
         if match is None or len(line) - len(match[1]) > MAX_EXTENSION_BYTES:
             raise FramingError("a chunk's size is malformed")
         self._left = int(match[1], 16)

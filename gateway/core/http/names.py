@@ -52,6 +52,7 @@ class Meaning(IntEnum):
     SOCKET_ACCEPT = 22
     DATE = 24
     LOCATION = 25
+    REFRESH = 26
 
 
 HOP_BY_HOP: Final = frozenset(
@@ -108,6 +109,7 @@ _RESPONSE: Final[Mapping[bytes, Meaning]] = {
     b"cache-control": Meaning.CACHE_CONTROL,
     b"date": Meaning.DATE,
     b"location": Meaning.LOCATION,
+    b"refresh": Meaning.REFRESH,
     b"clear-site-data": Meaning.DROP,
     b"alt-svc": Meaning.DROP,
     # It would extend a worker's scope to the gateway's own pages, where tokens are posted.

@@ -23,6 +23,11 @@ _PORTS: Final = {b"http": 80, b"https": 443}
 _LOOPBACK: Final = frozenset({b"localhost", b"127.0.0.1", b"0.0.0.0", b"[::1]", b"[::]"})
 """The names by which a program calls its own host."""
 _LOCATION: Final = re.compile(rb"^(location:[ \t]*)([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
+_REFRESH: Final = re.compile(
+    rb"^(refresh:[^\r\n]*?[;, \t]url[ \t]*+=[ \t]*+[\"']?)([^\r\n\"']*)",
+    re.IGNORECASE | re.MULTILINE,
+)
+"""The seconds, and a URL that may be quoted (HTML, "shared declarative refresh steps")."""
 _SET_COOKIE: Final = re.compile(rb"^(set-cookie:[ \t]*)([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 
 
@@ -44,6 +49,8 @@ def adapt_fields(fields: ResponseFields, view: PublicView) -> bytes:
     section = fields.end_to_end
     if fields.has_location:
         section = _LOCATION.sub(lambda found: found[1] + public_location(found[2], view), section)
+    if fields.has_refresh:
+        section = _REFRESH.sub(lambda found: found[1] + public_location(found[2], view), section)
     if fields.domain_cookies:
         name = view.host.partition(":")[0].lower().encode("ascii")
         cookies = (without_own_domain(value, name) for value in fields.domain_cookies)

@@ -46,9 +46,10 @@ class ResponseFields(msgspec.Struct, eq=False, gc=False):
     form, without framing fields. ``length`` is -1 without ``Content-Length``. ``has_date`` is set
     if ``Date`` is among the fields.
 
-    ``has_location`` is set if there is one ``Location``, and it is not a path. ``adapts`` is set if
-    so, or if there is a cookie: what a browser gets of these depends on the host of its request
-    (:mod:`gateway.core.http.public_fields`). ``domain_cookies`` are not in ``end_to_end``.
+    ``has_location`` is set if there is one ``Location``, and it is not a path; ``has_refresh`` if a
+    ``Refresh`` names a URL. ``adapts`` is set if so, or if there is a cookie: what a browser gets
+    of these depends on the host of its request (:mod:`gateway.core.http.public_fields`).
+    ``domain_cookies`` are not in ``end_to_end``.
     """
 
     length: int = -1
@@ -57,6 +58,7 @@ class ResponseFields(msgspec.Struct, eq=False, gc=False):
     has_date: bool = False
     adapts: bool = False
     has_location: bool = False
+    has_refresh: bool = False
     domain_cookies: tuple[bytes, ...] = ()
     websocket: bool = False
     end_to_end: bytes = b""
@@ -173,12 +175,12 @@ class ResponseReader:
 _PASS, _DROP = int(Meaning.PASS), int(Meaning.DROP)
 _SET_COOKIE, _CONNECTION = int(Meaning.SET_COOKIE), int(Meaning.CONNECTION)
 _CACHE_CONTROL, _DATE = int(Meaning.CACHE_CONTROL), int(Meaning.DATE)
-_LOCATION = int(Meaning.LOCATION)
+_LOCATION, _REFRESH = int(Meaning.LOCATION), int(Meaning.REFRESH)
 _LENGTH_FIELD, _CODING, _UPGRADE = int(Meaning.LENGTH), int(Meaning.CODING), int(Meaning.UPGRADE)
 _SOCKET_ACCEPT, _SOCKET_EXTENSIONS, _SOCKET_PROTOCOL = map(
     int, (Meaning.SOCKET_ACCEPT, Meaning.SOCKET_EXTENSIONS, Meaning.SOCKET_PROTOCOL)
 )
-_CROSSING: Final = frozenset({_CACHE_CONTROL, _DATE, _LOCATION})
+_CROSSING: Final = frozenset({_CACHE_CONTROL, _DATE, _LOCATION, _REFRESH})
 
 
 def _take_framing(fields: ResponseFields, values_by_meaning: dict[int, list[bytes]]) -> None:
@@ -198,10 +200,11 @@ def _take_adapted(fields: ResponseFields, values_by_meaning: dict[int, list[byte
     # What several locations mean is the browser's to decide.
     locations = values_by_meaning.get(_LOCATION, ())
     fields.has_location = len(locations) == 1 and not locations[0].startswith(b"/")
+    fields.has_refresh = any(b"://" in value for value in values_by_meaning.get(_REFRESH, ()))
     cookies = values_by_meaning.get(_SET_COOKIE)
     if cookies is not None:
         fields.domain_cookies = domain_cookies(cookies)
-    fields.adapts = cookies is not None or fields.has_location
+    fields.adapts = cookies is not None or fields.has_location or fields.has_refresh
 
 
 def _take_upgrade(fields: ResponseFields, values_by_meaning: dict[int, list[bytes]]) -> None:
@@ -238,6 +241,8 @@ def _without_nominated(
         values_by_meaning.pop(_DATE, None)
     if b"location" in nominated:
         values_by_meaning.pop(_LOCATION, None)
+    if b"refresh" in nominated:
+        values_by_meaning.pop(_REFRESH, None)
     if b"set-cookie" in nominated:
         values_by_meaning.pop(_SET_COOKIE, None)
     return [pair for pair in end_to_end if pair[0].lower() not in nominated]
@@ -259,7 +264,8 @@ def response_body(head: ResponseHead, method: bytes, client_minor: int) -> tuple
         return NoBody(), b"" if head.status == 204 else head.length_field
     if fields.chunked:
         framed = client_minor == 1
-        return ChunkedBody(framed=framed), b"Transfer-Encoding: chunked\r\n" if framed else b""
+        body = ChunkedBody(framed=framed, padded=True)
+        return body, b"Transfer-Encoding: chunked\r\n" if framed else b""
     return (
         LengthBody(fields.length) if fields.length >= 0 else CloseDelimitedBody()
     ), head.length_field

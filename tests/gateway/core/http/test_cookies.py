@@ -140,6 +140,21 @@ def test_a_cookie_of_the_host_takes_precedence_over_one_of_a_domain() -> None:
     assert domain_cookies([b"a=1"]) == ()
 
 
+def test_cookies_of_one_name_at_different_paths_are_different_cookies() -> None:
+    host, other = b"a=1; Path=/", b"a=2; Path=/x; Domain=x"
+    assert domain_cookies([host, other]) == (other,)
+    assert domain_cookies([host, b"a=2; Domain=x; path = /"]) == ()
+    assert domain_cookies([b"a=1; Path=/x; Path=/", b"a=2; Path=/; Domain=x"]) == ()
+    assert domain_cookies([b"a=1; Path=/y", host, other]) == (other,)
+
+
+@pytest.mark.parametrize("host", [b"a=1", b"a=1; Path", b"a=1; Path=x", b"a=1; Path=/x; Path="])
+def test_a_cookie_without_a_path_may_have_any(host: bytes) -> None:
+    """The browser takes it from the address of the request (RFC 6265, section 5.1.4)."""
+    assert domain_cookies([host, b"a=; Max-Age=0; Path=/x; Domain=x"]) == ()
+    assert domain_cookies([b"a=1; Path=/x", host + b"; Domain=x"]) == ()
+
+
 @pytest.mark.parametrize("name", [b"fumarole", b"__Host-Fumarole", b"", b"=__Host-fumarole"])
 def test_a_cookie_with_a_domain_cannot_have_a_gateway_name(name: bytes) -> None:
     assert domain_cookies([b"%b=fumarole=1; Domain=s.apps.x" % name]) == ()

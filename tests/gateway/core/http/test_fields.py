@@ -288,6 +288,7 @@ def test_the_test_values_cover_every_meaning() -> None:
         Meaning.SOCKET_ACCEPT,
         Meaning.DATE,
         Meaning.LOCATION,
+        Meaning.REFRESH,
     }
     assert found == set(Meaning) - only_of_answers
 

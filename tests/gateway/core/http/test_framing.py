@@ -146,6 +146,26 @@ def test_a_chunk_size_of_sixteen_digits_and_an_extension_of_256_bytes_are_accept
     assert ChunkedBody().feed(b"ffffffffffffffff\r\nx") == b"ffffffffffffffff\r\nx"
 
 
+@given(cuts)
+def test_chunk_sizes_of_an_app_may_be_padded_with_white_space(at: list[int]) -> None:
+    raw = b"5   \r\nhello\r\n6\t ;a=b \r\nworld!\r\n0000  \r\n\r\nmore"
+    body = ChunkedBody(padded=True)
+    assert fed(body, splits(raw, at)) == canonical([b"hello", b"world!"])
+    assert body.trailing_data == b"more"
+
+
+@pytest.mark.parametrize("raw", [raw for raw in REFUSED if raw != b"5 \r\n"])
+def test_no_other_malformed_chunk_of_an_app_is_accepted(raw: bytes) -> None:
+    with pytest.raises(FramingError):
+        fed(ChunkedBody(padded=True), [raw + b"9" * 300])
+
+
+@pytest.mark.parametrize("size", [b"0 5", b"5" + b" " * (MAX_EXTENSION_BYTES + 1), b" ", b"5 x"])
+def test_padding_stands_after_the_size_and_is_bounded(size: bytes) -> None:
+    with pytest.raises(FramingError):
+        fed(ChunkedBody(padded=True), [size + b"\r\nhello\r\n"])
+
+
 def test_a_read_within_a_chunk_is_not_copied() -> None:
     body = ChunkedBody()
     body.feed(b"1000\r\n")

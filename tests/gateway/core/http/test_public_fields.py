@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from gateway.core.http.public_fields import PublicView, adapt_fields, public_location
@@ -95,6 +97,44 @@ def test_redirect_and_cookies_are_adapted_to_the_host_of_the_request() -> None:
     assert cookies == [b"Set-Cookie: c=1; SameSite=Strict", b"Set-Cookie: a=1"]
 
 
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (b"0; url=", b""),
+        (b"5;URL='", b"'"),
+        (b'1.5, url = "', b'"'),
+        (b"5 url=", b""),
+    ],
+)
+@pytest.mark.parametrize(
+    ("url", "seen"),
+    [
+        (b"http://localhost:8888/a?b", OWN + b"/a?b"),
+        (b"http://example.org:8888/a", b"http://example.org:8888/a"),
+    ],
+)
+def test_a_refresh_of_the_apps_own_address_leads_to_its_public_one(
+    before: bytes, after: bytes, url: bytes, seen: bytes
+) -> None:
+    lines = adapted(b"refresh: %b%b%b\r\n" % (before, url, after), view())
+    assert b"refresh: %b%b%b" % (before, seen, after) in lines
+
+
+@pytest.mark.parametrize("value", [b"5", b"5; url=/a", b"", b"5; url="])
+def test_a_refresh_without_a_whole_url_stays(value: bytes) -> None:
+    fields = ResponseReader("x").read(b"Refresh: %b\r\n\r\n" % value)
+    assert not fields.adapts
+    assert fields.end_to_end.startswith(b"Refresh: %b\r\n" % value)
+
+
+def test_a_long_refresh_costs_little() -> None:
+    for value in (b"url" * 20_000, b" url" * 15_000, b"; url " * 10_000, b"; url=" * 10_000):
+        fields = ResponseReader("x").read(b"Refresh: %b://\r\n\r\n" % value)
+        began = time.process_time()
+        adapt_fields(fields, view())
+        assert time.process_time() - began < 0.1
+
+
 def test_every_cookie_in_a_frame_of_another_site_is_partitioned() -> None:
     lines = adapted(
         b"Set-Cookie: a=1; Domain=s.apps.x\r\nset-cookie: c=1; SameSite=Strict\r\n",
@@ -122,10 +162,11 @@ def test_a_redirect_to_a_path_is_not_examined_for_each_request() -> None:
 def test_connection_can_nominate_location_and_cookies() -> None:
     fields = ResponseReader("x").read(
         b"Location: http://a/\r\nSet-Cookie: a=1\r\nSet-Cookie: b=1; Domain=x\r\n"
-        b"Connection: location, set-cookie\r\n\r\n"
+        b"Refresh: 0; url=http://a/\r\nConnection: location, set-cookie, refresh\r\n\r\n"
     )
     assert not fields.adapts
     assert not fields.has_location
     assert b"ocation" not in fields.end_to_end
+    assert b"efresh" not in fields.end_to_end
     assert fields.domain_cookies == ()
     assert b"ookie" not in fields.end_to_end
