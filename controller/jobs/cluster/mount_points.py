@@ -19,6 +19,7 @@ from typing import Any, Final
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.containment import Containment
 from controller.jobs.pipeline.builder import NestedMounts
+from controller.jobs.spec.accepted import output_of
 from controller.kube.client import Kube, Object
 from controller.kube.errors import AlreadyExists, KubeError
 from controller.kube.kinds import VCJOBS
@@ -33,7 +34,7 @@ from controller.store.jobs.folders import (
     outputs_not_held,
     places_to_clean,
 )
-from controller.store.jobs.job_rows import JobRecord, find_jobs
+from controller.store.jobs.job_rows import find_jobs
 from controller.volcano.manifest import Task, VolcanoJob, escape
 from controller.volcano.names import INSTANCE_LABEL
 from controller.volcano.observed import ObservedJob, Progress, progress_of
@@ -172,7 +173,7 @@ class MountPointCleaner:
             others = set[str]()
             for namespace, user in owners:
                 others |= await outputs_not_held(transaction, namespace=namespace, user=user)
-        if any(_output_of(record) in others for record in records.values()):
+        if any(output_of(record.spec) in others for record in records.values()):
             return True
         for record in records.values():
             try:
@@ -209,11 +210,6 @@ class MountPointCleaner:
             log.info(
                 "mount points were not removed", extra={**about, "why": made.phase or "no phase"}
             )
-
-
-def _output_of(record: JobRecord) -> object:
-    # A newer version may store a job in another form.
-    return record.spec.get("output") if isinstance(record.spec, dict) else None
 
 
 def _until(cleaning: Cleaning) -> float:

@@ -44,6 +44,8 @@ from controller.jobs.reconcile.lifecycle.steps import (
 from controller.jobs.reconcile.observe import LogObserver, Observer
 from controller.jobs.reconcile.sources import JobSources
 from controller.jobs.reconcile.workqueue import Reason, Requeue, RequeueAfter, WorkQueue
+from controller.jobs.spec.accepted import owner_of
+from controller.jobs.spec.model import OwnerKey
 from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
@@ -64,8 +66,6 @@ SLOT_SECONDS: Final = 60.0
 """The pause before a job without a submission slot is reconciled again, if no slot becomes free
 earlier.
 """
-
-Owner = tuple[str, str]
 
 log = logging.getLogger(__name__)
 
@@ -158,15 +158,15 @@ class OwnerSlots:
     def __init__(self, most: int, enqueue: Callable[[str], None]) -> None:
         self._most = most
         self._enqueue = enqueue
-        self._used = Counter[Owner]()
-        self._waiting: dict[Owner, dict[str, None]] = {}
-        self._owners: dict[str, Owner] = {}
+        self._used = Counter[OwnerKey]()
+        self._waiting: dict[OwnerKey, dict[str, None]] = {}
+        self._owners: dict[str, OwnerKey] = {}
 
     def __len__(self) -> int:
         return len(self._owners)
 
     @contextmanager
-    def take(self, owner: Owner, job_id: str) -> Iterator[None]:
+    def take(self, owner: OwnerKey, job_id: str) -> Iterator[None]:
         """Hold a slot until the block ends.
 
         Raises:
@@ -189,13 +189,13 @@ class OwnerSlots:
         if (owner := self._drop(job_id)) is not None:
             self._enqueue_waiting(owner)
 
-    def _drop(self, job_id: str) -> Owner | None:
+    def _drop(self, job_id: str) -> OwnerKey | None:
         owner = self._owners.pop(job_id, None)
         if owner is not None:
             del self._waiting[owner][job_id]
         return owner
 
-    def _enqueue_waiting(self, owner: Owner) -> None:
+    def _enqueue_waiting(self, owner: OwnerKey) -> None:
         # The jobs keep their places in the line until they are reconciled, so that none is lost.
         for job_id in [*islice(self._waiting.get(owner, ()), self._most - self._used[owner])]:
             self._enqueue(job_id)
@@ -378,7 +378,7 @@ class Reconciler:
         try:
             if not isinstance(step, Submit):
                 return await self._actions.do(step, seen)
-            with self._slots.take(_owner_of(record), record.id):
+            with self._slots.take(owner_of(record), record.id):
                 return await self._actions.do(step, seen)
         except KubeError as error:
             await self._actions.record_refusal(step, record, error)
@@ -399,13 +399,6 @@ class Reconciler:
         """
         left = {pod.uid for pod in seen.own(seen.departed)}
         self._logs.observe(seen.record, seen.pods, seen.departed, {*seen.runs, *left})
-
-
-def _owner_of(record: JobRecord) -> Owner:
-    """Return the job's project, or its user if it has none."""
-    return (
-        ("project", record.owner_project) if record.owner_project else ("user", record.owner_user)
-    )
 
 
 def _soonest(requeue_after: float | None, until: float | None, now: float) -> Requeue | None:

@@ -19,10 +19,11 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from pydantic import ValidationError
 
-from controller.jobs.spec.model import DEFAULT_TASK, Job, ToolJob
+from controller.jobs.spec.model import DEFAULT_TASK, Job, OwnerKey, ToolJob
 from controller.jobs.spec.parameters import SECRET_FIELDS
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
 from controller.store.errors import StoreError
+from controller.store.jobs.job_rows import JobRecord
 from controller.volcano.names import is_tool
 from controller.volcano.policies import RESTARTS
 from shared.link import derive_key
@@ -187,6 +188,19 @@ def has_a_task(spec: object, names: Collection[str]) -> bool:
         return DEFAULT_TASK in names
     given = [one for one in tasks if isinstance(one, Mapping)] if isinstance(tasks, list) else []
     return any(one.get("name") in list(names) for one in given)
+
+
+def output_of(spec: object) -> str | None:
+    """Return the output of a job stored as *spec*, in whatever form; None without one."""
+    output = spec.get("output") if isinstance(spec, Mapping) else None
+    return output if isinstance(output, str) else None
+
+
+def owner_of(record: JobRecord) -> OwnerKey:
+    """Return the project of a stored job, or the user if there is none."""
+    if record.owner_project is not None:
+        return OwnerKey("project", record.owner_project)
+    return OwnerKey("user", record.owner_user)
 
 
 def _has_policy(spec: Mapping[str, Any], wanted: Callable[[Mapping[str, Any]], bool]) -> bool:

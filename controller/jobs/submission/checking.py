@@ -14,7 +14,8 @@ from typing import Any, Final, Literal
 
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.pipeline import Pipeline, Plan
-from controller.jobs.spec.model import MOST_PARAMETERS, Job, Owner, OwnerKey, owner_key
+from controller.jobs.spec.accepted import output_of, owner_of
+from controller.jobs.spec.model import MOST_PARAMETERS, Job, OwnerKey, owner_key
 from controller.jobs.spec.parameters import LONGEST_PATH, ArtefactsParameter, Parameter
 from controller.jobs.spec.problems import JobRejected, Problem, make_path
 from controller.jobs.submission.dry_run import DryRun, TimeBudget
@@ -43,19 +44,6 @@ class PredecessorJob:
 
     owner: OwnerKey
     output: str | None
-
-    @classmethod
-    def of(cls, job: Job) -> PredecessorJob:
-        """Return what matters of *job*."""
-        return cls(owner_key(job.owner), job.output)
-
-    @classmethod
-    def recorded(cls, record: JobRecord) -> PredecessorJob:
-        """Return what matters of a stored job."""
-        owner = Owner(user=record.owner_user, project=record.owner_project)
-        # A newer version may store a job in another form.
-        output = record.spec.get("output") if isinstance(record.spec, Mapping) else None
-        return cls(owner_key(owner), output if isinstance(output, str) else None)
 
 
 def artefacts_named(jobs: Sequence[Job | JobRejected]) -> set[str]:
@@ -297,8 +285,15 @@ class JobChecks:
         self, jobs: Sequence[Job | JobRejected], stored: Mapping[str, JobRecord]
     ) -> Completion:
         """Return what completes jobs: from those of this call, and from stored ones."""
-        found = {job.id: PredecessorJob.of(job) for job in jobs if isinstance(job, Job)}
-        found |= {id_: PredecessorJob.recorded(record) for id_, record in stored.items()}
+        found = {
+            job.id: PredecessorJob(owner_key(job.owner), job.output)
+            for job in jobs
+            if isinstance(job, Job)
+        }
+        found |= {
+            id_: PredecessorJob(owner_of(record), output_of(record.spec))
+            for id_, record in stored.items()
+        }
         return Completion(self._defaults.kinds, found)
 
 

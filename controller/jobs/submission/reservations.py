@@ -13,9 +13,9 @@ from contextlib import suppress
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
-from controller.jobs.spec.accepted import read_spec
+from controller.jobs.spec.accepted import owner_of, read_spec
 from controller.jobs.spec.endpoints import asked_ports, exposed_by, peer_problems
-from controller.jobs.spec.model import Job, Owner, OwnerKey, owner_key
+from controller.jobs.spec.model import Job, OwnerKey, owner_key
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.jobs.submission.checking import SubmissionResult
 from controller.loop_turn import LoopTurn
@@ -181,7 +181,7 @@ async def refuse_claims(
     """
     # Lock order: a job is locked before the row that guards links.
     held = await _lock_named(transaction, jobs)
-    known, owners = _active(held), {id_: _owner_of(one) for id_, one in held.items()}
+    known, owners = _active(held), {id_: owner_of(one) for id_, one in held.items()}
     refused = await _refuse_links(transaction, jobs, now=now)
     refused |= await _refuse_places(transaction, places)
     while True:
@@ -271,10 +271,6 @@ async def _lock_named(transaction: Transaction, jobs: Mapping[str, Job]) -> dict
     named = {one.job for job in jobs.values() for one in job.peers().values()}
     named |= {one for job in jobs.values() for one in job.after}
     return await lock_jobs(transaction, named - jobs.keys())
-
-
-def _owner_of(record: JobRecord) -> OwnerKey:
-    return owner_key(Owner(user=record.owner_user, project=record.owner_project))
 
 
 def _active(held: Mapping[str, JobRecord]) -> dict[str, Job]:

@@ -6,10 +6,11 @@ from contextlib import suppress
 
 import pytest
 
-from controller.jobs.reconcile.reconciler import Owner, OwnerSlots
+from controller.jobs.reconcile.reconciler import OwnerSlots
 from controller.jobs.reconcile.workqueue import RequeueAfter
+from controller.jobs.spec.model import OwnerKey
 
-ADA, BOB = ("user", "ada"), ("user", "bob")
+ADA, BOB = OwnerKey("user", "ada"), OwnerKey("user", "bob")
 
 
 class World:
@@ -19,7 +20,7 @@ class World:
         self.enqueued: list[str] = []
         self.slots = OwnerSlots(2, self.enqueued.append)
 
-    def waits(self, owner: Owner, *job_ids: str) -> bool:
+    def waits(self, owner: OwnerKey, *job_ids: str) -> bool:
         for job_id in job_ids:
             with pytest.raises(RequeueAfter), self.slots.take(owner, job_id):
                 pass
@@ -30,7 +31,7 @@ def test_an_owner_at_its_limit_does_not_block_others() -> None:
     world = World()
     with world.slots.take(ADA, "a1"), world.slots.take(ADA, "a2"):
         assert world.waits(ADA, "a3")
-        with world.slots.take(BOB, "b1"), world.slots.take(("project", "ada"), "p1"):
+        with world.slots.take(BOB, "b1"), world.slots.take(OwnerKey("project", "ada"), "p1"):
             assert world.waits(ADA, "a4")
     assert set(world.enqueued) == {"a3", "a4"}
 
