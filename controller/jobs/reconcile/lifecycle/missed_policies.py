@@ -115,7 +115,8 @@ def _missed_eviction(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wai
         # Pods of one node are evicted together, and all of them begin anew.
         anew = {one.pod_uid for _, one in replaced if _is_near(one.seen_at, last.seen_at)}
         there = [runs[-1] for runs in replicas.values()]
-        others = [run for run in there if run.pod_uid not in anew and _was_there(run, before)]
+        # The time of the deletion is that of the node's clock, in whole seconds.
+        others = [run for run in there if run.pod_uid not in anew and run.seen_at < last.seen_at]
         if not _matters(rule, last.task, others):
             continue
         if seen.now >= last.seen_at + MISSED_SECONDS:
@@ -146,11 +147,6 @@ def _replaced(
 
 def _is_near(at: float, other: float) -> bool:
     return abs(at - other) < MISSED_SECONDS
-
-
-def _was_there(run: PodRecord, before: PodRecord) -> bool:
-    """Return whether the pod of *run* existed when the pod *before* was deleted."""
-    return before.ended_at is not None and run.seen_at < before.ended_at
 
 
 def _matters(rule: Rule, task: str, others: Sequence[PodRecord]) -> bool:

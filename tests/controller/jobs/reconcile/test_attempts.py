@@ -161,33 +161,33 @@ async def test_a_restart_after_an_eviction_that_volcano_missed_is_another_attemp
 ) -> None:
     monkeypatch.setattr(missed_policies, "MISSED_SECONDS", 3.0)
     policies = [{"event": "PodEvicted", "action": "RestartJob"}]
-    await world.submit("drained", replicas=2, policies=policies, max_retry=1, stop_grace_seconds=1)
-    await world.until("drained", "RUNNING")
+    await world.submit("emptied", replicas=2, policies=policies, max_retry=1, stop_grace_seconds=1)
+    await world.until("emptied", "RUNNING")
     await world.cluster.kill_program("volcano")
-    name, known = "j-drained-job-0", {pod["metadata"]["uid"] for pod in await world.pods("drained")}
+    name, known = "j-emptied-job-0", {pod["metadata"]["uid"] for pod in await world.pods("emptied")}
     # As the API for evictions does before it deletes the pod.
     why = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}
     await world.admin.merge(PODS, name, {"status": {"conditions": [why]}}, "jobs",
                             subresource="status")  # fmt: skip
 
     def is_disrupted(_: JobRecord) -> bool:
-        return any(pod.disrupted for pod in world.informer.pods.of_job("drained"))
+        return any(pod.disrupted for pod in world.informer.pods.of_job("emptied"))
 
-    await world.parts.drive("drained", is_disrupted)
+    await world.parts.drive("emptied", is_disrupted)
     await world.admin.delete(PODS, name, "jobs")
 
     async def is_gone() -> bool:
-        return len(await world.pods("drained")) == 1
+        return len(await world.pods("emptied")) == 1
 
     await eventually(is_gone, what="the pod stays")
     await world.cluster.start_program("volcano")
-    again = await world.until("drained", "RUNNING", attempt=2)
+    again = await world.until("emptied", "RUNNING", attempt=2)
     assert (again.evictions, again.retries_used) == (1, 0)
-    attempts, _ = await world.history("drained")
+    attempts, _ = await world.history("emptied")
     assert "Volcano has not carried out its policy RestartJob" in (attempts[0].message or "")
     # Both ranks have begun anew.
-    assert not known & {pod["metadata"]["uid"] for pod in await world.pods("drained")}
-    await world.end("drained")
+    assert not known & {pod["metadata"]["uid"] for pod in await world.pods("emptied")}
+    await world.end("emptied")
 
 
 async def test_a_job_whose_node_restarts_is_resubmitted(world: World) -> None:
