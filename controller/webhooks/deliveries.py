@@ -93,7 +93,9 @@ class Deliveries:
 
     @property
     def oldest(self) -> float | None:
-        """The time of the oldest update that was read and not accepted."""
+        """The time of the oldest update that was read and not accepted; None after a 410."""
+        if self.disabled:
+            return None
         return min((one.since for one in self._lanes.values()), default=None)
 
     @property

@@ -42,10 +42,13 @@ class OpenRequest(Strict):
 
 
 class RevokeRequest(Strict):
-    """Revokes the grants of one token, of one user, or, with neither, of everybody."""
+    """Revokes the grants of one token, of one user, or, without any field, of everybody.
+
+    A null alone does not mean everybody: it is what a client sends that has lost the name.
+    """
 
     model_config = ConfigDict(
-        json_schema_extra={"not": {"allOf": [is_given("jti"), is_given("sub")]}}
+        json_schema_extra={"oneOf": [{"maxProperties": 0}, is_given("jti"), is_given("sub")]}
     )
 
     jti: Annotated[str, Field(pattern=r"^[!-~]{1,128}$")] | None = None
@@ -55,6 +58,8 @@ class RevokeRequest(Strict):
     def _names_one(self) -> Self:
         if self.jti is not None and self.sub is not None:
             raise ValueError("at most one of jti and sub can be given")
+        if self.model_fields_set and self.jti is None and self.sub is None:
+            raise ValueError("jti or sub must not be null; without both, all grants are revoked")
         return self
 
 

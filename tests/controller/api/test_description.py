@@ -157,6 +157,8 @@ async def test_bounds_of_query_parameters_are_documented(api: Api) -> None:
         ("RevokeRequest", {}, True),
         ("RevokeRequest", {"jti": "a", "sub": None}, True),
         ("RevokeRequest", {"jti": "a", "sub": "b"}, False),
+        ("RevokeRequest", {"jti": None}, False),
+        ("RevokeRequest", {"jti": None, "sub": None}, False),
         ("AckRequest", {"through": 1, "exhausted": [{"job": "a", "owner": None}]}, True),
         ("AckRequest", {"through": 1, "exhausted": [{"job": "a", "owner": {"user": "b"}}]}, False),
         ("AckRequest", {"through": 1, "exhausted": [{"job": None}]}, False),

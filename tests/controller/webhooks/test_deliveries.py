@@ -172,6 +172,7 @@ def test_a_gone_receiver_is_sent_nothing() -> None:
     one.take_up(heads("a", "b"), through=2)
     one.disabled = True
     assert (one.next(0.0), one.wait(0.0), one.room) == (None, None, 0)
+    assert one.oldest is None  # nothing is late that nobody wants
 
 
 @dataclass
