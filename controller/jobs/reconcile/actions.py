@@ -155,6 +155,8 @@ class Actions:
                 shown = seen.job if seen.job is not None and seen.job.uid == uid else None
                 in_use = seen.still_runs()
                 await self._ending.delete_volcano_job(seen.record, shown, uid, in_use=in_use)
+            case steps.DeleteRevivedJob(uid):
+                await self._ending.delete_revived_job(seen.record, uid)
             case steps.DeletePods(pods):
                 await self._ending.delete_pods(seen.record, pods)
             case steps.Finish():

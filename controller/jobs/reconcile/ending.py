@@ -50,7 +50,7 @@ from controller.store.jobs.progress import (
 )
 from controller.store.jobs.relations import settle_followers, touch_jobs
 from controller.volcano.names import volcano_job_name
-from controller.volcano.observed import ObservedJob, ObservedPod
+from controller.volcano.observed import ObservedJob, ObservedPod, Progress, progress_of
 from controller.volcano.reasons.waiting import explain_refused
 from shared.audit import AuditRecord, write_audit
 
@@ -216,6 +216,25 @@ class EndActions:
             raise RequeueAfter(FORBIDDEN_SECONDS)
         async with self._records.lead() as transaction:
             await self._records.record_deletion(transaction, record.id, uid, own=unrecorded)
+
+    async def delete_revived_job(self, record: JobRecord, uid: str) -> None:
+        """Delete the VolcanoJob *uid* of an ended job, if it goes on or was deleted before.
+
+        Raises:
+            RequeueAfter: If it has ended: the cache lags.
+        """
+        name = volcano_job_name(record.id)
+        found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
+        if found is None or found.uid != uid or found.deleting:
+            return
+        under_way = progress_of(found.phase) in (Progress.WAITING, Progress.RUNNING)
+        if not under_way and uid != record.removed_uid:
+            raise RequeueAfter(LOOK_AGAIN_SECONDS)
+        log.warning(
+            "the VolcanoJob of an ended job runs again, and is deleted: was etcd restored?",
+            extra={"job": record.id, "uid": uid, "phase": found.phase},
+        )
+        await self.delete_volcano_job(record, found, uid)
 
     async def _record_late(self, record: JobRecord, job: ObservedJob) -> None:
         """Record a VolcanoJob that is about to be deleted: its leader died before recording it.

@@ -51,6 +51,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     ConfirmNotRefused,
     ConfirmPods,
     DeletePods,
+    DeleteRevivedJob,
     DeleteVolcanoJob,
     EndTool,
     ExpireJob,
@@ -95,6 +96,8 @@ def with_outcome(seen: ObservedState) -> Step:
 def in_final_state(seen: ObservedState) -> Step:
     """Return the next step for a job in a final state."""
     job, record = seen.job, seen.record
+    if (at := _revived_at(seen)) is not None:
+        return Wait(at)
     if job is None or job.deleting or job.uid == record.removed_uid:
         return Wait()
     # A second VolcanoJob of the job: the response to its creation was lost, and the VolcanoJob
@@ -102,6 +105,26 @@ def in_final_state(seen: ObservedState) -> Step:
     late = job.uid != record.uid and _was_made_for(job, record)
     its_own = job.uid == record.uid and must_be_removed(record)
     return DeleteVolcanoJob(job.uid) if late or its_own else Wait()
+
+
+REVIVED_SECONDS: Final = 60.0
+"""For this time after its end, a job's cached VolcanoJob may be outdated."""
+_UNDER_WAY: Final = ("Pending", "Running", "Restarting")
+
+
+def _revived_at(seen: ObservedState) -> float | None:
+    """Return when the VolcanoJob of an ended job counts as revived; None if it does not go on.
+
+    No VolcanoJob that has ended, or is deleted, runs again. But after etcd was restored from a
+    backup, the cluster shows it as it was then.
+    """
+    job, record = seen.job, seen.record
+    if job is None or job.deleting or seen.jobs_stale:
+        return None
+    goes_on = job.uid == record.uid and job.phase in _UNDER_WAY
+    if not goes_on and job.uid != record.removed_uid:
+        return None
+    return (record.finished_at or 0.0) + REVIVED_SECONDS
 
 
 def _was_made_for(job: ObservedJob, record: JobRecord) -> bool:
@@ -124,6 +147,11 @@ def decide(seen: ObservedState) -> Step:
     record = seen.record
     if not own_are_recorded(seen.runs, seen.pods, seen.departed, record.uid):
         return RecordPods()
+    if record.is_final and seen.job is not None:
+        # First: Volcano would create deleted pods again.
+        at = _revived_at(seen)
+        if at is not None and seen.now >= at:
+            return DeleteRevivedJob(seen.job.uid)
     if late := seen.late_pods():
         return DeletePods(late)
     if record.is_final:

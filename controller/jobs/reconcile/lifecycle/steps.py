@@ -178,6 +178,16 @@ class DeleteVolcanoJob:
 
 
 @dataclass(frozen=True, slots=True)
+class DeleteRevivedJob:
+    """Delete the VolcanoJob ``uid`` of an ended job, if the API server confirms that it goes on.
+
+    An etcd that was restored from a backup shows it as it was before the end.
+    """
+
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
 class DeletePods:
     """Delete pods of deleted VolcanoJobs: the cluster's garbage collector may take minutes."""
 
@@ -232,6 +242,7 @@ Step: TypeAlias = (
     | ConfirmPods
     | ConfirmNotRefused
     | DeleteVolcanoJob
+    | DeleteRevivedJob
     | DeletePods
     | ExpireJob
     | Finish

@@ -190,6 +190,28 @@ async def test_a_restart_after_an_eviction_that_volcano_missed_is_another_attemp
     await world.end("emptied")
 
 
+async def test_the_volcano_job_of_an_ended_job_does_not_run_again_after_a_restore_of_etcd(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(next_step, "REVIVED_SECONDS", 0.0)
+    await world.submit("revived", invocation={"command": ["true"]})
+    await world.parts.drive("revived", lambda one: one.outcome is not None)
+    await world.cluster.kill_program("volcano")  # which would delete it soon
+    over = await world.parts.drive_to_the_end("revived")
+    assert (over.state, over.reason) == ("SUCCESS", "completed")
+    assert await world.parts.reconciler.reconcile("revived") is None
+    # As in a backup from before its end.
+    status = {"state": {"phase": "Running"}}
+    await world.admin.merge(VCJOBS, "j-revived", {"status": status}, "jobs", subresource="status")
+
+    async def is_gone() -> bool:
+        await world.parts.reconciler.reconcile("revived")
+        return await world.nothing_is_left("revived")
+
+    await eventually(is_gone, seconds=20, what="the VolcanoJob runs again")
+    await world.cluster.start_program("volcano")
+
+
 async def test_a_job_whose_node_restarts_is_resubmitted(world: World) -> None:
     await world.submit("rebooted")
     await world.until("rebooted", "RUNNING")

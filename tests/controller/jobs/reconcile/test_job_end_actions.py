@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.history.job_record import State
+from controller.jobs.reconcile.ending import LOOK_AGAIN_SECONDS
 from controller.jobs.reconcile.lifecycle.steps import (
     LOST,
     SetOutcome,
@@ -314,3 +315,26 @@ async def test_the_last_hook_waits_for_events_of_pods_that_may_have_run(
         assert await w.actions._knows_pods(seen) is not waits
         assert await w.actions._knows_pods(replace(seen, now=clock.now + 31))
         assert not await w.actions._knows_pods(replace(seen, pods_stale=True))
+
+
+async def test_a_revived_volcano_job_is_deleted_only_after_a_confirming_read(
+    store: Store, clock: Clock
+) -> None:
+    final = replace(ENDS, state=State.SUCCESS)
+    async with world(store, clock, final) as w:
+        await w.ends.delete_revived_job(final, UID)
+        w.cluster.job = make_observed("Running", deleting=True)
+        await w.ends.delete_revived_job(final, UID)
+        w.cluster.job = make_observed("Running", uid="another")
+        await w.ends.delete_revived_job(final, UID)
+        w.cluster.job = make_observed("Completed")
+        assert await seconds_of(w.ends.delete_revived_job(final, UID)) == LOOK_AGAIN_SECONDS
+        assert not w.cluster.told
+        w.cluster.job = make_observed("Running")
+        await w.ends.delete_revived_job(final, UID)
+        removed = ("remove", "jobs", "j-j1", UID, True)
+        assert w.cluster.told == [removed]
+        # One that was deleted before is deleted again, in any phase.
+        w.cluster.job = make_observed("Completed")
+        await w.ends.delete_revived_job(replace(final, removed_uid=UID), UID)
+        assert w.cluster.told == [removed, removed]

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from controller.jobs.history.job_record import JobEvent
-from controller.jobs.reconcile.lifecycle.next_step import decide
+from controller.jobs.reconcile.lifecycle.next_step import REVIVED_SECONDS, decide
 from controller.jobs.reconcile.lifecycle.steps import (
     DeletePods,
+    DeleteRevivedJob,
     DeleteVolcanoJob,
     Finish,
     RecordPods,
@@ -269,7 +270,6 @@ FINAL = make_record(uid=UID, state="FAILURE", reason="exit_code", created_at=5.5
         (FINAL, {"uid": "late", "created": "5.5"}, True),
         (FINAL, {"uid": "late", "created": "5.6"}, False),
         (FINAL, {"uid": "late", "created": "5.5", "deleting": True}, False),
-        (replace(FINAL, removed_uid="late"), {"uid": "late", "created": "5.5"}, False),
         (FINAL, {"created": "5.5"}, False),
         (replace(FINAL, desired="ended"), {"created": "5.5"}, True),
         (replace(FINAL, stopping=True), {"created": "5.5"}, True),
@@ -357,3 +357,32 @@ def test_pods_of_a_volcano_job_that_others_deleted_end_though_a_finalizer_keeps_
     # With --cascade=orphan the pods stay: the garbage collector may only be slow.
     orphaned = replace(held, finalizers=("orphan",))
     assert decide(make_observed_state(deleted, orphaned, make_pod(), completed=True)) == Wait()
+
+
+@pytest.mark.parametrize("phase", ["Pending", "Running", "Restarting"])
+def test_the_volcano_job_of_an_ended_job_that_a_restored_etcd_revives_is_removed(
+    phase: str,
+) -> None:
+    final = make_record(
+        uid=UID, state="SUCCESS", outcome="SUCCESS", reason="completed", finished_at=100.0
+    )
+    seen = make_observed_state(final, make_observed(phase), make_pod(), now=500.0)
+    assert decide(seen) == DeleteRevivedJob(UID)
+    # Soon after the end, the cache may lag.
+    assert decide(replace(seen, now=120.0)) == Wait(100.0 + REVIVED_SECONDS)
+    assert decide(replace(seen, jobs_stale=True)) == Wait()
+    assert decide(replace(seen, job=make_observed(phase, deleting=True))) == Wait()
+    for ended in ("Completed", "Failed", "Terminated", "Completing"):
+        assert decide(replace(seen, job=make_observed(ended))) == Wait()
+
+
+def test_a_deleted_volcano_job_that_a_restored_etcd_revives_is_deleted_before_its_pods() -> None:
+    final = make_record(
+        uid=UID, state="SUCCESS", outcome="SUCCESS", reason="asked", desired="ended",
+        removed_uid=UID, finished_at=100.0,
+    )  # fmt: skip
+    pod, known = make_pod(), frozenset({UID})
+    seen = make_observed_state(final, make_observed(), pod, now=500.0, deleted_uids=known)
+    assert decide(seen) == DeleteRevivedJob(UID)
+    assert decide(replace(seen, now=120.0)) == DeletePods((pod,))
+    assert decide(replace(seen, now=120.0, pods=(), runs={})) == Wait(100.0 + REVIVED_SECONDS)
