@@ -15,7 +15,7 @@ from gateway.core.access.access_right import AccessRight, is_revoked
 from gateway.core.access.grants import Grant, GrantKeys, GrantRefused
 from gateway.core.access.opening import is_for, make_grant
 from gateway.core.access.refusals import REFUSALS, Refusal, ended_subject, subject_of
-from gateway.core.access.site import Provenance, Site, is_allowed_origin
+from gateway.core.access.site import Provenance, Site
 from gateway.core.http.fields import Fields
 from gateway.core.http.heads import StartLine
 from shared.routes.route import Route
@@ -308,8 +308,8 @@ class Access:
             return REFUSALS["other_session"]
         if is_revoked(grant, table):
             return REFUSALS["grant_revoked"]
-        if not self._allows_origin(
-            host, request.start.method, request.fields.provenance, upgrade=request.upgrade
+        if not self._site.allows_origin(
+            host, request.fields.provenance, method=request.start.method, upgrade=request.upgrade
         ):
             return REFUSALS["other_origin"]
         return _check_mode(grant, route)
@@ -324,18 +324,7 @@ class Access:
         """
         if access_right.grant is None:
             return True
-        return self._allows_origin(access_right.host, method, provenance, upgrade=False)
-
-    def _allows_origin(
-        self, host: str, method: bytes, provenance: Provenance, *, upgrade: bool
-    ) -> bool:
-        return is_allowed_origin(
-            provenance,
-            method=method,
-            upgrade=upgrade,
-            own_origin=self._site.origin_of(host).encode(),
-            framed=bool(self._site.embed_origins),
-        )
+        return self._site.allows_origin(access_right.host, provenance, method=method, upgrade=False)
 
     def _holder(self, request: Request, route: Route, table: RouteTable, now: float) -> str | None:
         grant = self._sole_grant(request, now)

@@ -23,6 +23,19 @@ _DEFAULT_PORTS = {"http": 80, "https": 443}
 _LABEL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 _LABEL_LENGTH = 26
 
+_OWN_SITES: Final = frozenset({b"same-origin", b"none"})
+_SAFE: Final = frozenset({b"GET", b"HEAD"})
+_FRAMES: Final = frozenset({b"iframe", b"frame"})
+
+
+class Provenance(NamedTuple):
+    """What a browser tells about a request's origin; None for an absent field."""
+
+    origin: bytes | None
+    site: bytes | None
+    mode: bytes | None
+    dest: bytes | None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
@@ -104,45 +117,31 @@ class Site:
             return None
         return label
 
+    def allows_origin(
+        self, host: str, provenance: Provenance, *, method: bytes, upgrade: bool
+    ) -> bool:
+        """Return whether a request to *host* may use the cookie.
 
-_OWN_SITES: Final = frozenset({b"same-origin", b"none"})
-_SAFE: Final = frozenset({b"GET", b"HEAD"})
-_FRAMES: Final = frozenset({b"iframe", b"frame"})
+        Args:
+            host: A session's own host.
+            provenance: The request's ``Origin`` and ``Sec-Fetch-*`` fields.
+            method: Its method.
+            upgrade: Whether it requests a WebSocket, which requires the exact ``Origin``.
+        """
+        own_origin = self.origin_of(host).encode()
+        if upgrade:
+            return provenance.origin == own_origin
+        if self._is_navigation(provenance, method):
+            return True
+        if provenance.origin is not None:
+            return provenance.origin == own_origin
+        if provenance.site is not None:
+            return provenance.site in _OWN_SITES
+        return method in _SAFE
 
-
-class Provenance(NamedTuple):
-    """What a browser tells about a request's origin; None for an absent field."""
-
-    origin: bytes | None
-    site: bytes | None
-    mode: bytes | None
-    dest: bytes | None
-
-
-def is_allowed_origin(
-    provenance: Provenance, *, method: bytes, upgrade: bool, own_origin: bytes, framed: bool
-) -> bool:
-    """Return whether a request may use the cookie.
-
-    Args:
-        provenance: The request's ``Origin`` and ``Sec-Fetch-*`` fields.
-        method: Its method.
-        upgrade: Whether it requests a WebSocket, which requires the exact ``Origin``.
-        own_origin: The public scheme, host and port.
-        framed: Whether other origins may frame sessions.
-    """
-    if upgrade:
-        return provenance.origin == own_origin
-    if _is_navigation(provenance, method, framed):
-        return True
-    if provenance.origin is not None:
-        return provenance.origin == own_origin
-    if provenance.site is not None:
-        return provenance.site in _OWN_SITES
-    return method in _SAFE
-
-
-def _is_navigation(provenance: Provenance, method: bytes, framed: bool) -> bool:
-    if method != b"GET" or provenance.mode != b"navigate":
-        return False
-    return provenance.dest == b"document" or (framed and provenance.dest in _FRAMES)
+    def _is_navigation(self, provenance: Provenance, method: bytes) -> bool:
+        if method != b"GET" or provenance.mode != b"navigate":
+            return False
+        if provenance.dest == b"document":
+            return True
+        return bool(self.embed_origins) and provenance.dest in _FRAMES

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from gateway.core.access.site import Provenance, is_allowed_origin
+from gateway.core.access.site import Provenance, Site
 from tests.corpora import read_lines
 
 OWN = b"https://s.apps.example.com"
@@ -22,7 +22,9 @@ def judged(
     framed: bool = False,
 ) -> bool:
     said = Provenance(origin, site, mode, dest)
-    return is_allowed_origin(said, method=method, upgrade=upgrade, own_origin=OWN, framed=framed)
+    embed_origins = ("https://portal.example",) if framed else ()
+    site = Site(scheme="https", base="apps.example.com", port=443, embed_origins=embed_origins)
+    return site.allows_origin("s.apps.example.com", said, method=method, upgrade=upgrade)
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS"])
