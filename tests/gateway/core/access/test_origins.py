@@ -23,8 +23,8 @@ def judged(
 ) -> bool:
     said = Provenance(origin, site, mode, dest)
     embed_origins = ("https://portal.example",) if framed else ()
-    site = Site(scheme="https", base="apps.example.com", port=443, embed_origins=embed_origins)
-    return site.allows_origin("s.apps.example.com", said, method=method, upgrade=upgrade)
+    here = Site(scheme="https", base="apps.example.com", port=443, embed_origins=embed_origins)
+    return here.allows_origin("s.apps.example.com", said, method=method, upgrade=upgrade)
 
 
 @pytest.mark.parametrize("method", [b"GET", b"HEAD", b"POST", b"PUT", b"DELETE", b"OPTIONS"])
