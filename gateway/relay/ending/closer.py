@@ -197,9 +197,8 @@ class Closer:
         app: bool = False,
     ) -> None:
         """Watch *transport* if the kernel holds unacknowledged bytes for its peer."""
-        watched = transport is None or transport in self.stalls.watched
-        if transport is not None and not watched and unacknowledged(transport) > 0:
-            self.watch(transport, stalled, app=app, transient=True)
+        if transport is not None and unacknowledged(transport) > 0:
+            self.watch_writes(transport, stalled, app=app)
 
     def enable_keepalive(self, transport: asyncio.Transport | None) -> None:
         """Have the kernel detect that an app's host has vanished."""

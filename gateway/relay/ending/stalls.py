@@ -85,9 +85,7 @@ class StallWatch:
             if now - watched.moved_at >= seconds and progress(transport) == watched.progress
         ]
         for transport, watched in stalled:
-            self.forget(transport)
-            self.found += 1
-            watched.stalled()
+            self._give_up(transport, watched)
         return len(stalled)
 
     def close(self) -> None:
@@ -133,9 +131,12 @@ class StallWatch:
         elif taken != watched.progress:
             watched.progress, watched.moved_at = taken, now
         elif now - watched.moved_at >= watched.seconds:
-            self.forget(transport)
-            self.found += 1
-            watched.stalled()
+            self._give_up(transport, watched)
+
+    def _give_up(self, transport: asyncio.Transport, watched: _Watched) -> None:
+        self.forget(transport)
+        self.found += 1
+        watched.stalled()
 
 
 def _pause(seconds: float) -> float:
