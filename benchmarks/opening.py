@@ -43,7 +43,7 @@ from gateway.observers.audit_log import AuditLog
 from gateway.observers.reporter import Activities, RecentFailures
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import Dependencies
-from gateway.relay.dial import Dialler
+from gateway.relay.dial import Dialler, make_upstream_tls
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
 from shared.bus import Snapshot
@@ -169,7 +169,9 @@ def make_path(table: RouteTable, keys: GrantKeys) -> DataPath:
     parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}
     parts |= {"holder": World(table), "grants": keys, "bearer": None, "pages": None, "live": live}
     parts |= {"audit": trail, "failures": RecentFailures(wall=time.time)}
-    parts["dialler"] = Dialler(networks=[ip_network("127.0.0.0/8")], loop=loop)
+    parts["dialler"] = Dialler(
+        networks=[ip_network("127.0.0.0/8")], loop=loop, trust=make_upstream_tls(None)
+    )
     return DataPath(Dependencies(background_tasks=BackgroundTasks(), **parts))
 
 

@@ -68,8 +68,7 @@ class Dialler:
         refused: Where no target may be, even within an allowed network.
         loop: The loop of the connections.
         dial_seconds: The deadline for resolving and connecting together.
-        trust: How ``https`` and ``wss`` targets are verified: see :func:`make_upstream_tls`. None
-            for the system's authorities.
+        trust: How ``https`` and ``wss`` targets are verified: see :func:`make_upstream_tls`.
     """
 
     def __init__(
@@ -79,7 +78,7 @@ class Dialler:
         refused: Sequence[Network] = (),
         loop: asyncio.AbstractEventLoop,
         dial_seconds: float = 5.0,
-        trust: ssl.SSLContext | None = None,
+        trust: ssl.SSLContext,
     ) -> None:
         self._loop = loop
         self.dial_seconds = dial_seconds
@@ -161,17 +160,12 @@ class Dialler:
             return self._loop.create_connection(factory, **where)
         return connect_tls(
             factory(),
-            self._tls(),
+            self._trust,
             lambda records: self._loop.create_connection(records, **where),
             # A name is also sent as SNI; an address has to be in the certificate.
             server_hostname=target.host,
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
-
-    def _tls(self) -> ssl.SSLContext:
-        if self._trust is None:
-            self._trust = make_upstream_tls(None)
-        return self._trust
 
     async def _addresses(self, target: Target) -> list[str]:
         found = await self._loop.getaddrinfo(

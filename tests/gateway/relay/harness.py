@@ -28,7 +28,7 @@ from gateway.observers.audit_log import AuditLog
 from gateway.observers.reporter import RecentFailures
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.context import BridgeFactory, Dependencies
-from gateway.relay.dial import Dialler
+from gateway.relay.dial import Dialler, make_upstream_tls
 from gateway.relay.gateway import DataPath
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.listening import Listener
@@ -61,6 +61,7 @@ SWITCH = (
 READ_SECONDS = 30.0
 """For what comes at once, on a machine that may be busy."""
 NETWORKS = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+TRUST = make_upstream_tls(None)
 
 
 def cookie(**changes: Any) -> str:
@@ -406,7 +407,9 @@ async def rig(
                 bearer=gate or cast(BearerTokens, fake_gate),
                 live=live,
                 background_tasks=BackgroundTasks(),
-                dialler=Dialler(networks=networks, loop=loop, dial_seconds=5.0, trust=trust),
+                dialler=Dialler(
+                    networks=networks, loop=loop, dial_seconds=5.0, trust=trust or TRUST
+                ),
                 pages=pages,
                 bridges=bridges or {},
                 assertions=assertions,

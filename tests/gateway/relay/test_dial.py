@@ -24,7 +24,8 @@ def target(host: str, port: int = 1) -> Target:
 
 
 async def dialled(host: str, port: int = 1, **changes: Any) -> asyncio.Transport:
-    fields: dict[str, Any] = {"networks": NETWORKS, "loop": asyncio.get_running_loop()}
+    loop = asyncio.get_running_loop()
+    fields: dict[str, Any] = {"networks": NETWORKS, "loop": loop, "trust": make_upstream_tls(None)}
     transport, _ = await Dialler(**(fields | changes)).dial(target(host, port), asyncio.Protocol)
     return transport
 
