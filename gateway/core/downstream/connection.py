@@ -289,7 +289,7 @@ class Connection(Exchange):
             case OnDeadline.CHECK_UPLOAD:
                 self._check_upload()
             case OnDeadline.TIME_OUT:
-                self._time_out()
+                self.upstream_stalled()
             case _ as never:
                 assert_never(never)
 
@@ -343,8 +343,5 @@ class Connection(Exchange):
         )
 
     def upstream_stalled(self) -> None:
-        """Note that the app has read nothing of the request for as long as it may."""
-        self._time_out()
-
-    def _time_out(self) -> None:
+        """Fail the request: the app has read nothing, or sent nothing, for as long as it may."""
         self.fail(self.upstream_timed_out())

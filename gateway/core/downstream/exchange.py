@@ -222,7 +222,7 @@ class Exchange(Actions):
             self.upstream.write(piece)
         if request.done:
             self.inbox, request.trailing_data = request.trailing_data + self.inbox, b""
-            self._request_sent()
+            self.request_sent()
         elif request.has_more:
             self.defer(self._resume_feeding)
             self.sync_reading()
@@ -242,15 +242,12 @@ class Exchange(Actions):
                 self.feed_request(inbox)
             self.sync_reading()
 
-    def _request_sent(self) -> None:
+    def request_sent(self) -> None:
+        """Await the response: the last byte of the request was sent, or moved by the kernel."""
         self.phase = _AFTER_SENT[self.phase]
         if self.phase is Phase.WAITING:
             self.set_deadline(self.limits.app_head_seconds)
         self.sync_reading()
-
-    def request_spliced(self) -> None:
-        """Note that the kernel has moved the last byte of the request body."""
-        self._request_sent()
 
     # The response
 

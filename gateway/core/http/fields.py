@@ -337,8 +337,8 @@ def _take_upgrade(fields: Fields, found: dict[int, list[bytes]]) -> None:
     fields.websocket = b"websocket" in tokens(found[_UPGRADE])
     fields.socket_key = _first(found, _SOCKET_KEY)
     fields.socket_version = _first(found, _SOCKET_VERSION)
-    fields.socket_extensions = _joined(found, _SOCKET_EXTENSIONS)
-    fields.socket_protocols = _joined(found, _SOCKET_PROTOCOL)
+    fields.socket_extensions = joined(found, _SOCKET_EXTENSIONS)
+    fields.socket_protocols = joined(found, _SOCKET_PROTOCOL)
     fields.valid_upgrade = _has_valid_upgrade(fields)
 
 
@@ -369,10 +369,10 @@ def _take_provenance(fields: Fields, found: dict[int, list[bytes]]) -> None:
 
 
 def _take_rest(fields: Fields, found: dict[int, list[bytes]]) -> None:
-    fields.accept = _joined(found, _ACCEPT) or b""
+    fields.accept = joined(found, _ACCEPT) or b""
     fields.token = _first(found, _TOKEN)
     fields.authorization = _first(found, _AUTHORIZATION)
-    fields.forwarded_for = _joined(found, _FORWARDED_FOR)
+    fields.forwarded_for = joined(found, _FORWARDED_FOR)
     fields.service_worker = _SERVICE_WORKER in found
 
 
@@ -381,7 +381,8 @@ def _first(found: dict[int, list[bytes]], meaning: int) -> bytes | None:
     return values[0] if values is not None else None
 
 
-def _joined(found: dict[int, list[bytes]], meaning: int) -> bytes | None:
+def joined(found: dict[int, list[bytes]], meaning: int) -> bytes | None:
+    """Return the values of the fields with this *meaning* as one list; None without a field."""
     values = found.get(meaning)
     return b", ".join(values) if values is not None else None
 

@@ -14,7 +14,7 @@ from typing import Final
 import msgspec
 
 from gateway.core.http.cookies import domain_cookies, may_set_cookie
-from gateway.core.http.fields import Fields
+from gateway.core.http.fields import Fields, joined
 from gateway.core.http.framing import Body, ChunkedBody, CloseDelimitedBody, LengthBody, NoBody
 from gateway.core.http.heads import (
     MAX_HEAD_BYTES,
@@ -212,16 +212,11 @@ def _take_upgrade(fields: ResponseFields, values_by_meaning: dict[int, list[byte
     if upgrade is None:
         return
     fields.upgrade = b", ".join(upgrade)
-    fields.socket_accept = _joined(values_by_meaning, _SOCKET_ACCEPT)
-    fields.socket_extensions = _joined(values_by_meaning, _SOCKET_EXTENSIONS)
-    fields.socket_protocol = _joined(values_by_meaning, _SOCKET_PROTOCOL)
+    fields.socket_accept = joined(values_by_meaning, _SOCKET_ACCEPT)
+    fields.socket_extensions = joined(values_by_meaning, _SOCKET_EXTENSIONS)
+    fields.socket_protocol = joined(values_by_meaning, _SOCKET_PROTOCOL)
     options = tokens(values_by_meaning.get(_CONNECTION, ()))
     fields.websocket = tokens(upgrade) == {b"websocket"} and b"upgrade" in options
-
-
-def _joined(values_by_meaning: dict[int, list[bytes]], meaning: int) -> bytes | None:
-    values = values_by_meaning.get(meaning)
-    return b", ".join(values) if values is not None else None
 
 
 def _without_nominated(

@@ -132,7 +132,7 @@ class SplicingConnection(Connection):
         """Read by the transport again: the body is complete, or the kernel has handed it back."""
         self.upload = None
         if self.request.done:
-            self.request_spliced()
+            self.request_sent()
         else:
             self.sync_reading()
 
