@@ -65,7 +65,7 @@ class Tunnel(asyncio.Protocol):
     turns: Turns = field(init=False)
     traffic: Traffic = field(init=False)
     activity: ActivityCounter = field(init=False)
-    """The byte counters; the session's from :meth:`start` on."""
+    """The byte counters of the session."""
     tracker: FrameTracker = field(init=False, default_factory=FrameTracker)
     phase: TunnelPhase = _OPEN
     browser_full: bool = False
@@ -90,12 +90,11 @@ class Tunnel(asyncio.Protocol):
 
     def start(self, *, browser_data: bytes, app_data: bytes) -> None:
         """Take both transports; the given bytes were received earlier and are relayed first."""
-        self.activity = self.access_right.activity
         self.browser.set_protocol(self)
         self.app.set_protocol(TunnelUpstream(self))
         self.context.meters.tunnels += 1
-        if ping_seconds := self.context.parts.limits.web_ping_seconds:
-            self.arm_ping(ping_seconds)
+        if seconds := self.context.parts.limits.web_ping_seconds:
+            self.context.wheel.arm(self, self.context.parts.loop.time() + seconds)
         self.context.closer.watch_tls_fin(self.browser, self._hung_up)
         for transport in (self.browser, self.app):
             if not transport.is_reading():
@@ -105,15 +104,8 @@ class Tunnel(asyncio.Protocol):
         if browser_data:
             self.app.write(browser_data)
 
-    # Pings, if the settings enable them
-
-    def arm_ping(self, seconds: float) -> None:
-        """Have the wheel call :meth:`due` in that many seconds; 0 for never."""
-        if seconds:
-            self.context.wheel.arm(self, self.context.parts.loop.time() + seconds)
-
     def due(self, now: float) -> float:
-        """Ping the browser, unless the app is within a frame; called by the wheel.
+        """Ping the browser, unless the app is within a frame; called by the wheel if enabled.
 
         The Pong reaches the app, which did not ask for it and ignores it (RFC 6455, section 5.5.3).
         A browser that does not read gets no ping.

@@ -144,10 +144,6 @@ class VncBridge(WebSocketBridge):
         """Close: RFB is binary."""
         self.close(CLOSE_UNSUPPORTED, "RFB is binary")
 
-    def received_bytes(self, data: bytes) -> None:
-        """Process bytes from the browser; message boundaries have no meaning."""
-        self._from_browser(data)
-
     def _desktop_frame(self, frame: Frame) -> None:
         if frame.opcode is Opcode.TEXT:
             self.close(CLOSE_FAILED, "RFB is binary")
@@ -171,7 +167,8 @@ class VncBridge(WebSocketBridge):
         if self._handshake is None and self._desktop_input is None and self._stream is not None:
             self._stream.receive = self.send
 
-    def _from_browser(self, data: bytes) -> None:
+    def received_bytes(self, data: bytes) -> None:
+        """Process bytes from the browser; message boundaries have no meaning."""
         upstream = self.upstream
         if upstream is None:
             return
@@ -209,7 +206,7 @@ class VncBridge(WebSocketBridge):
             self._bypass_filters()
             for beyond, take in (
                 (handshake.rest(Side.DESKTOP), self._from_desktop),
-                (handshake.rest(Side.BROWSER), self._from_browser),
+                (handshake.rest(Side.BROWSER), self.received_bytes),
             ):
                 if beyond:
                     take(beyond)

@@ -34,7 +34,7 @@ class PageConnection(asyncio.Protocol):
     """The downstream protocol while a page responds.
 
     Args:
-    context: What connections share.
+        context: What connections share.
         browser: The real transport.
         page: aiohttp's protocol for this one request.
         body: Reads the request body.
@@ -201,10 +201,6 @@ class PageConnection(asyncio.Protocol):
         """Reset the connection."""
         reset(self.browser)
 
-    def count_written(self, count: int) -> None:
-        """Count bytes written by the page."""
-        self.context.meters.page.down += count
-
     def set_reading(self, reading: bool) -> None:
         """Read from the browser, or pause; a browser that leaves meanwhile is noticed."""
         hangups = self.context.closer.hangups
@@ -240,6 +236,7 @@ class PageTransport(asyncio.Transport):
         self._connection = connection
         self._browser = browser
         self._page_request = page_request
+        self._traffic = connection.context.meters.page
         self._closing = False
 
     def get_extra_info(self, name: str, default: Any = None) -> Any:
@@ -266,14 +263,14 @@ class PageTransport(asyncio.Transport):
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         """Write to the browser."""
         if not self._closing:
-            self._connection.count_written(len(data))
+            self._traffic.down += len(data)
             self._browser.write(data)
 
     def writelines(self, list_of_data: Iterable[bytes | bytearray | memoryview[Any]]) -> None:
         """Write to the browser."""
         if not self._closing:
             pieces = list(list_of_data)
-            self._connection.count_written(sum(map(len, pieces)))
+            self._traffic.down += sum(map(len, pieces))
             self._browser.writelines(pieces)
 
     def can_write_eof(self) -> bool:
