@@ -37,6 +37,7 @@ from shared.settings import (
     origins,
     replaceable_file,
     seconds,
+    setting,
     web_url,
     yes_or_no,
 )
@@ -44,187 +45,6 @@ from shared.settings import (
 ListenAddress = tuple[str, int]
 
 _STAND_IN_KEYS: Final[tuple[bytes, ...]] = (b"\0" * 32,)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Settings:
-    """The gateway's settings; its ``repr`` holds no secret."""
-
-    instance: str
-    redis_url: str = field(repr=False)
-    link_keys: tuple[bytes, ...] = field(repr=False)
-    listen: ListenAddress
-    ops_listen: ListenAddress
-    site: Site
-    token_issuer: str
-    token_jwks: str
-    grant_keys: tuple[bytes, ...] = field(repr=False)
-    assertion_key_file: Path | None
-    upstream_networks: tuple[Network, ...]
-    route_keys: KeySet | None
-    open_origins: tuple[str, ...]
-    orchestrator_url: str | None
-    end_notice_seconds: float
-    bus_grace_seconds: float
-    controller_grace_seconds: float
-    workers: int
-    drain_seconds: float
-    drain_delay_seconds: float
-    upstream_ca_file: Path | None
-    refused_networks: tuple[Network, ...]
-    limits: Limits
-    tls_cert_file: Path | None
-    tls_key_file: Path | None
-    address_file: Path | None
-    log: LogSettings
-
-    @property
-    def home(self) -> str | None:
-        """The orchestrator's site, for links back: the issuer's origin if it may open sessions."""
-        found = _origin_of(self.token_issuer)
-        return found if found in self.open_origins else None
-
-
-def read_settings(values: Mapping[str, str] | None = None) -> Settings:
-    """Return the settings, or end the process with every problem listed, exit code 2."""
-    return or_exit(settings_from, values, prefix="FUMAROLE_GATEWAY_")
-
-
-def settings_from(env: Environment) -> Settings:
-    """Return the settings in *env*; usable only if ``env.check()`` raises nothing."""
-    issuer = env.required("FUMAROLE_GATEWAY_TOKEN_ISSUER", issuer_identifier, "")
-    link_keys = env.required("FUMAROLE_LINK_KEY_FILE", key_file, _STAND_IN_KEYS)
-    grant_keys = env.required("FUMAROLE_GATEWAY_GRANT_KEY_FILE", key_file, _STAND_IN_KEYS)
-    certificate = env.optional("FUMAROLE_GATEWAY_TLS_CERT_FILE", existing_file)
-    certificate_key = env.optional("FUMAROLE_GATEWAY_TLS_KEY_FILE", existing_file)
-    _check_keys(env, link_keys, grant_keys)
-    site = _site(env)
-    _warn_of_siblings(env, site)
-    _check_tls(env, certificate, certificate_key)
-    listen = env.value("FUMAROLE_GATEWAY_LISTEN", listen_address, ("0.0.0.0", 8080))
-    ops_listen = env.value("FUMAROLE_GATEWAY_OPS_LISTEN", listen_address, ("127.0.0.1", 8090))
-    env.check_addresses(
-        {"FUMAROLE_GATEWAY_LISTEN": listen, "FUMAROLE_GATEWAY_OPS_LISTEN": ops_listen}
-    )
-    return Settings(
-        instance=env.value("FUMAROLE_INSTANCE", _instance, "default"),
-        redis_url=env.value("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0"),
-        link_keys=link_keys,
-        listen=listen,
-        ops_listen=ops_listen,
-        site=site,
-        token_issuer=issuer,
-        token_jwks=read_key_source(env, "FUMAROLE_GATEWAY_TOKEN_JWKS"),
-        grant_keys=grant_keys,
-        assertion_key_file=env.optional("FUMAROLE_GATEWAY_ASSERTION_KEY_FILE", _assertion_keys),
-        upstream_networks=env.required("FUMAROLE_GATEWAY_UPSTREAM_NETWORKS", _some_networks, ()),
-        route_keys=env.optional("FUMAROLE_GATEWAY_ROUTE_KEYS", _key_set_file),
-        open_origins=_open_origins(env, issuer),
-        orchestrator_url=env.optional("FUMAROLE_GATEWAY_ORCHESTRATOR_URL", _job_url),
-        end_notice_seconds=env.value("FUMAROLE_GATEWAY_END_NOTICE_SECONDS", seconds, 600.0),
-        bus_grace_seconds=env.value("FUMAROLE_GATEWAY_BUS_GRACE_SECONDS", seconds, 300.0),
-        controller_grace_seconds=env.value(
-            "FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS", seconds, 300.0
-        ),
-        workers=env.value("FUMAROLE_GATEWAY_WORKERS", count(1, 256), 1),
-        drain_seconds=env.value("FUMAROLE_GATEWAY_DRAIN_SECONDS", seconds, 30.0),
-        drain_delay_seconds=env.value("FUMAROLE_GATEWAY_DRAIN_DELAY_SECONDS", seconds, 0.0),
-        upstream_ca_file=env.optional("FUMAROLE_GATEWAY_UPSTREAM_CA_FILE", _authorities),
-        refused_networks=_refused_networks(env),
-        limits=_limits(env),
-        tls_cert_file=certificate,
-        tls_key_file=certificate_key,
-        address_file=env.optional("FUMAROLE_GATEWAY_ADDRESS_FILE", replaceable_file),
-        log=read_log_settings(env),
-    )
-
-
-def _site(env: Environment) -> Site:
-    return Site.from_url(
-        env.required("FUMAROLE_GATEWAY_PUBLIC_URL", _public_url, urlsplit("http://localhost")),
-        embed_origins=env.value("FUMAROLE_GATEWAY_EMBED_ORIGINS", origins, ()),
-        trusted_proxies=env.value("FUMAROLE_GATEWAY_TRUSTED_PROXIES", networks, ()),
-        # If the gateway itself terminates TLS, browsers can reach it by https only.
-        strict_transport=bool(env.optional("FUMAROLE_GATEWAY_TLS_CERT_FILE", str)),
-    )
-
-
-def _warn_of_siblings(env: Environment, site: Site) -> None:
-    listed = env.value("FUMAROLE_GATEWAY_PUBLIC_SUFFIX", yes_or_no, False)
-    if site.scheme == "https" and not listed:
-        env.warning(
-            "FUMAROLE_GATEWAY_PUBLIC_SUFFIX",
-            f"is not yes: unless {site.base} is on the Public Suffix List, the apps of one session "
-            "can set cookies for all others",
-        )
-
-
-def _refused_networks(env: Environment) -> tuple[Network, ...]:
-    """Return networks that hold no target, besides special-purpose ones: the API server."""
-    given = env.optional("FUMAROLE_GATEWAY_REFUSED_NETWORKS", networks) or ()
-    # Kubernetes sets this in every container, as an IP address by default.
-    return (*given, *(env.optional("KUBERNETES_SERVICE_HOST", _network_of_host) or ()))
-
-
-def _limits(env: Environment) -> Limits:
-    usual, values = Limits(), dict[str, Any]()
-    for name in NUMBERS:
-        setting = f"FUMAROLE_GATEWAY_{name.upper()}"
-        values[name] = env.value(setting, count(0, 10**9), getattr(usual, name))
-    for name, least in SECONDS.items():
-        setting = f"FUMAROLE_GATEWAY_{name.upper()}"
-        values[name] = env.value(setting, _at_least(least), getattr(usual, name))
-    memory = env.optional("FUMAROLE_GATEWAY_WORKER_MEMORY_BYTES", count(0, 1 << 50))
-    return replace(usual, **values, worker_memory_bytes=memory)
-
-
-def _job_url(value: str) -> str:
-    """Return the URL template of a job's page, which may hold ``{job}`` and ``{sid}``."""
-    filled = value.replace("{job}", "j").replace("{sid}", "s")
-    parts = urlsplit(filled)
-    web_url(parts._replace(query="", fragment="").geturl())
-    if set('{}"<>\\^`| ') & set(filled):
-        raise ValueError("not a URL with no placeholders but {job} and {sid}")
-    # A placeholder must not choose the host.
-    if not value.startswith(f"{parts.scheme}://{parts.netloc}"):
-        raise ValueError("{job} and {sid} may be in the path, query and fragment only")
-    return value
-
-
-def _open_origins(env: Environment, issuer: str) -> tuple[str, ...]:
-    given = env.optional("FUMAROLE_GATEWAY_OPEN_ORIGINS", origins)
-    if given is not None:
-        return given
-    # An issuer need not be a URL (RFC 7519, section 4.1.1); then no origin is allowed.
-    found = _origin_of(issuer)
-    return (found,) if found is not None else ()
-
-
-def _origin_of(issuer: str) -> str | None:
-    try:
-        url = web_url(issuer)
-        return origin(f"{url.scheme}://{url.netloc}")
-    except ValueError:
-        return None
-
-
-def _check_keys(env: Environment, link: tuple[bytes, ...], grant: tuple[bytes, ...]) -> None:
-    if set(link) & set(grant) - set(_STAND_IN_KEYS):
-        env.problem(
-            "FUMAROLE_GATEWAY_GRANT_KEY_FILE",
-            "shares a key with FUMAROLE_LINK_KEY_FILE; the controller must not know it",
-        )
-
-
-def _check_tls(env: Environment, certificate: Path | None, key: Path | None) -> None:
-    if (certificate is None) != (key is None):
-        missing = "KEY" if key is None else "CERT"
-        env.problem(f"FUMAROLE_GATEWAY_TLS_{missing}_FILE", "is not set, but the other file is")
-    if certificate is not None and key is not None:
-        try:
-            make_tls_context(certificate, key)
-        except OSError as error:
-            env.problem("FUMAROLE_GATEWAY_TLS_CERT_FILE", f"and its key cannot be used: {error}")
 
 
 # Parsers: each raises ValueError with the reason.
@@ -292,3 +112,172 @@ def _key_set_file(raw: str) -> KeySet:
         return read_key_set(Path(raw).read_bytes())
     except BadKeySet as error:
         raise ValueError(str(error)) from None
+
+
+def _job_url(value: str) -> str:
+    """Return the URL template of a job's page, which may hold ``{job}`` and ``{sid}``."""
+    filled = value.replace("{job}", "j").replace("{sid}", "s")
+    parts = urlsplit(filled)
+    web_url(parts._replace(query="", fragment="").geturl())
+    if set('{}"<>\\^`| ') & set(filled):
+        raise ValueError("not a URL with no placeholders but {job} and {sid}")
+    # A placeholder must not choose the host.
+    if not value.startswith(f"{parts.scheme}://{parts.netloc}"):
+        raise ValueError("{job} and {sid} may be in the path, query and fragment only")
+    return value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The gateway's settings; its ``repr`` holds no secret."""
+
+    instance: str = setting("FUMAROLE_INSTANCE", _instance, "default")
+    redis_url: str = field(repr=False)
+    link_keys: tuple[bytes, ...] = field(repr=False)
+    listen: ListenAddress = setting("FUMAROLE_GATEWAY_LISTEN", listen_address, ("0.0.0.0", 8080))
+    ops_listen: ListenAddress = setting(
+        "FUMAROLE_GATEWAY_OPS_LISTEN", listen_address, ("127.0.0.1", 8090)
+    )
+    site: Site
+    token_issuer: str
+    token_jwks: str
+    grant_keys: tuple[bytes, ...] = field(repr=False)
+    assertion_key_file: Path | None = setting(
+        "FUMAROLE_GATEWAY_ASSERTION_KEY_FILE", _assertion_keys
+    )
+    upstream_networks: tuple[Network, ...]
+    route_keys: KeySet | None = setting("FUMAROLE_GATEWAY_ROUTE_KEYS", _key_set_file)
+    open_origins: tuple[str, ...]
+    orchestrator_url: str | None = setting("FUMAROLE_GATEWAY_ORCHESTRATOR_URL", _job_url)
+    end_notice_seconds: float = setting("FUMAROLE_GATEWAY_END_NOTICE_SECONDS", seconds, 600.0)
+    bus_grace_seconds: float = setting("FUMAROLE_GATEWAY_BUS_GRACE_SECONDS", seconds, 300.0)
+    controller_grace_seconds: float = setting(
+        "FUMAROLE_GATEWAY_CONTROLLER_GRACE_SECONDS", seconds, 300.0
+    )
+    workers: int = setting("FUMAROLE_GATEWAY_WORKERS", count(1, 256), 1)
+    drain_seconds: float = setting("FUMAROLE_GATEWAY_DRAIN_SECONDS", seconds, 30.0)
+    drain_delay_seconds: float = setting("FUMAROLE_GATEWAY_DRAIN_DELAY_SECONDS", seconds, 0.0)
+    upstream_ca_file: Path | None = setting("FUMAROLE_GATEWAY_UPSTREAM_CA_FILE", _authorities)
+    refused_networks: tuple[Network, ...]
+    limits: Limits
+    tls_cert_file: Path | None = setting("FUMAROLE_GATEWAY_TLS_CERT_FILE", existing_file)
+    tls_key_file: Path | None = setting("FUMAROLE_GATEWAY_TLS_KEY_FILE", existing_file)
+    address_file: Path | None = setting("FUMAROLE_GATEWAY_ADDRESS_FILE", replaceable_file)
+    log: LogSettings
+
+    @property
+    def home(self) -> str | None:
+        """The orchestrator's site, for links back: the issuer's origin if it may open sessions."""
+        found = _origin_of(self.token_issuer)
+        return found if found in self.open_origins else None
+
+
+def read_settings(values: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings, or end the process with every problem listed, exit code 2."""
+    return or_exit(settings_from, values, prefix="FUMAROLE_GATEWAY_")
+
+
+def settings_from(env: Environment) -> Settings:
+    """Return the settings in *env*; usable only if ``env.check()`` raises nothing."""
+    issuer = env.required("FUMAROLE_GATEWAY_TOKEN_ISSUER", issuer_identifier, "")
+    settings = Settings(
+        **env.fields(Settings),
+        redis_url=env.value("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0"),
+        link_keys=env.required("FUMAROLE_LINK_KEY_FILE", key_file, _STAND_IN_KEYS),
+        site=_site(env),
+        token_issuer=issuer,
+        token_jwks=read_key_source(env, "FUMAROLE_GATEWAY_TOKEN_JWKS"),
+        grant_keys=env.required("FUMAROLE_GATEWAY_GRANT_KEY_FILE", key_file, _STAND_IN_KEYS),
+        upstream_networks=env.required("FUMAROLE_GATEWAY_UPSTREAM_NETWORKS", _some_networks, ()),
+        open_origins=_open_origins(env, issuer),
+        refused_networks=_refused_networks(env),
+        limits=_limits(env),
+        log=read_log_settings(env),
+    )
+    _check_keys(env, settings.link_keys, settings.grant_keys)
+    _warn_of_siblings(env, settings.site)
+    _check_tls(env, settings.tls_cert_file, settings.tls_key_file)
+    env.check_addresses(
+        {
+            "FUMAROLE_GATEWAY_LISTEN": settings.listen,
+            "FUMAROLE_GATEWAY_OPS_LISTEN": settings.ops_listen,
+        }
+    )
+    return settings
+
+
+def _site(env: Environment) -> Site:
+    return Site.from_url(
+        env.required("FUMAROLE_GATEWAY_PUBLIC_URL", _public_url, urlsplit("http://localhost")),
+        embed_origins=env.value("FUMAROLE_GATEWAY_EMBED_ORIGINS", origins, ()),
+        trusted_proxies=env.value("FUMAROLE_GATEWAY_TRUSTED_PROXIES", networks, ()),
+        # If the gateway itself terminates TLS, browsers can reach it by https only.
+        strict_transport=bool(env.optional("FUMAROLE_GATEWAY_TLS_CERT_FILE", str)),
+    )
+
+
+def _warn_of_siblings(env: Environment, site: Site) -> None:
+    listed = env.value("FUMAROLE_GATEWAY_PUBLIC_SUFFIX", yes_or_no, False)
+    if site.scheme == "https" and not listed:
+        env.warning(
+            "FUMAROLE_GATEWAY_PUBLIC_SUFFIX",
+            f"is not yes: unless {site.base} is on the Public Suffix List, the apps of one session "
+            "can set cookies for all others",
+        )
+
+
+def _refused_networks(env: Environment) -> tuple[Network, ...]:
+    """Return networks that hold no target, besides special-purpose ones: the API server."""
+    given = env.optional("FUMAROLE_GATEWAY_REFUSED_NETWORKS", networks) or ()
+    # Kubernetes sets this in every container, as an IP address by default.
+    return (*given, *(env.optional("KUBERNETES_SERVICE_HOST", _network_of_host) or ()))
+
+
+def _limits(env: Environment) -> Limits:
+    usual, values = Limits(), dict[str, Any]()
+    for name in NUMBERS:
+        values[name] = env.value(
+            f"FUMAROLE_GATEWAY_{name.upper()}", count(0, 10**9), getattr(usual, name)
+        )
+    for name, least in SECONDS.items():
+        values[name] = env.value(
+            f"FUMAROLE_GATEWAY_{name.upper()}", _at_least(least), getattr(usual, name)
+        )
+    memory = env.optional("FUMAROLE_GATEWAY_WORKER_MEMORY_BYTES", count(0, 1 << 50))
+    return replace(usual, **values, worker_memory_bytes=memory)
+
+
+def _open_origins(env: Environment, issuer: str) -> tuple[str, ...]:
+    given = env.optional("FUMAROLE_GATEWAY_OPEN_ORIGINS", origins)
+    if given is not None:
+        return given
+    # An issuer need not be a URL (RFC 7519, section 4.1.1); then no origin is allowed.
+    found = _origin_of(issuer)
+    return (found,) if found is not None else ()
+
+
+def _origin_of(issuer: str) -> str | None:
+    try:
+        url = web_url(issuer)
+        return origin(f"{url.scheme}://{url.netloc}")
+    except ValueError:
+        return None
+
+
+def _check_keys(env: Environment, link: tuple[bytes, ...], grant: tuple[bytes, ...]) -> None:
+    if set(link) & set(grant) - set(_STAND_IN_KEYS):
+        env.problem(
+            "FUMAROLE_GATEWAY_GRANT_KEY_FILE",
+            "shares a key with FUMAROLE_LINK_KEY_FILE; the controller must not know it",
+        )
+
+
+def _check_tls(env: Environment, certificate: Path | None, key: Path | None) -> None:
+    if (certificate is None) != (key is None):
+        missing = "KEY" if key is None else "CERT"
+        env.problem(f"FUMAROLE_GATEWAY_TLS_{missing}_FILE", "is not set, but the other file is")
+    if certificate is not None and key is not None:
+        try:
+            make_tls_context(certificate, key)
+        except OSError as error:
+            env.problem("FUMAROLE_GATEWAY_TLS_CERT_FILE", f"and its key cannot be used: {error}")
