@@ -7,14 +7,14 @@ users must see that an image fails, or the job's policies restart it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from itertools import chain
 from typing import ClassVar, Final
 
 from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import EffectiveTask, Job
 from controller.jobs.spec.problems import Found
-from controller.jobs.spec.scheduling import Policy
 from controller.site.product_list import Product, amounts_of, product_problems
 from controller.volcano.frameworks import FRAMEWORKS, Framework
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
@@ -23,6 +23,7 @@ from controller.volcano.policies import (
     RESTARTS,
     Rule,
     carried_out_here,
+    is_among,
     problems_of,
     volcano_max_retry,
 )
@@ -91,7 +92,6 @@ class TaskPlugin(JobPlugin):
 
     def _shape_job(self, job: Job, volcano_job: VolcanoJob) -> None:
         defaults, network = self.context.jobs, job.topology.network
-        of_tasks = [policy for task in job.effective_tasks for policy in task.policies]
         volcano_job.queue = job.queue or defaults.queue
         # A gang: either this number of pods is placed, or none occupies a node. A task that waits
         # for another one is no part of the gang, or neither would ever start.
@@ -100,7 +100,7 @@ class TaskPlugin(JobPlugin):
         )
         if job.has_policies or job.max_retry is not None:
             volcano_job.max_retry = volcano_max_retry(
-                job.max_retry, [policy.rule() for policy in (*job.policies, *of_tasks)]
+                job.max_retry, chain.from_iterable(job.rules())
             )
         volcano_job.min_success = job.min_success
         volcano_job.priority_class = defaults.pods.priorities.get(job.priority or "")
@@ -168,16 +168,12 @@ they are ready would wait for ever (Kubernetes, "DNS for Services and Pods").
 
 def _give_policies(job: Job, volcano_job: VolcanoJob) -> None:
     """Give Volcano the policies that it carries out itself."""
-    *of_tasks, of_job = job.rules()
-    *kept_of_tasks, kept_of_job = carried_out_here(of_tasks, of_job)
-    for task, rules, kept in zip(volcano_job.tasks, of_tasks, kept_of_tasks, strict=True):
-        task.policies = tuple(rule for rule in rules if not _is_among(rule, kept))
-    volcano_job.policies = tuple(rule for rule in of_job if not _is_among(rule, kept_of_job))
-
-
-def _is_among(rule: Rule, rules: Sequence[Rule]) -> bool:
-    # By identity: an equal policy in another list may be one that Volcano carries out.
-    return any(rule is one for one in rules)
+    lists = job.rules()
+    kept = carried_out_here(lists)
+    *of_tasks, of_job = [tuple(one for one in rules if not is_among(one, kept)) for rules in lists]
+    for task, rules in zip(volcano_job.tasks, of_tasks, strict=True):
+        task.policies = rules
+    volcano_job.policies = of_job
 
 
 def _place(template: PodTemplate, product: Product) -> None:
@@ -255,9 +251,11 @@ def _framework_problems(job: Job, framework: Framework) -> Iterator[Found]:
     yield from _port_problems(job, framework)
     if framework.ssh:
         # A restart of some pods creates new keys, but the other pods keep the old ones.
-        for path, policy in _policies(job):
-            if policy.action in _OF_A_PART:
-                yield f"{path}.action", f"{job.framework} needs RestartJob: its keys change"
+        for path, rules in _policies(job):
+            for index, rule in enumerate(rules):
+                if rule.action in _OF_A_PART:
+                    message = f"{job.framework} needs RestartJob: its keys change"
+                    yield f"{path}[{index}].action", message
 
 
 def _role_problems(name: str, framework: Framework, task: EffectiveTask) -> Iterator[Found]:
@@ -286,11 +284,9 @@ def _port_problems(job: Job, framework: Framework) -> Iterator[Found]:
 
 def _policy_problems(job: Job) -> Iterator[Found]:
     """Find problems that Volcano refuses in the policies of the job and of its tasks."""
-    for index, message in problems_of([policy.rule() for policy in job.policies]):
-        yield f"policies[{index}]", message
-    for task in job.effective_tasks:
-        for index, message in problems_of([policy.rule() for policy in task.policies]):
-            yield f"{task.at('policies')}[{index}]", message
+    for path, rules in _policies(job):
+        for index, message in problems_of(rules):
+            yield f"{path}[{index}]", message
 
 
 def _delayed_problems(job: Job) -> Iterator[Found]:
@@ -299,12 +295,11 @@ def _delayed_problems(job: Job) -> Iterator[Found]:
     This controller carries out policies with a timeout, and those that follow one for the same
     event. It restarts whole jobs only, and no tasks or pods.
     """
-    paths = [f"{task.at('policies')}" for task in job.effective_tasks] + ["policies"]
-    every = job.rules()
-    *of_tasks, of_job = every
-    for path, rules, ours in zip(paths, every, carried_out_here(of_tasks, of_job), strict=True):
+    lists = _policies(job)
+    ours = carried_out_here([rules for _, rules in lists])
+    for path, rules in lists:
         for index, rule in enumerate(rules):
-            if rule.action not in _OF_A_PART or not any(rule is one for one in ours):
+            if rule.action not in _OF_A_PART or not is_among(rule, ours):
                 continue
             if rule.timeout_seconds is not None:
                 yield f"{path}[{index}]", f"{rule.action} cannot have timeout_seconds: {_INSTEAD}"
@@ -313,9 +308,7 @@ def _delayed_problems(job: Job) -> Iterator[Found]:
                 yield f"{path}[{index}]", f"{rule.action} {why}: {_INSTEAD}"
 
 
-def _policies(job: Job) -> Iterator[tuple[str, Policy]]:
-    for index, policy in enumerate(job.policies):
-        yield f"policies[{index}]", policy
-    for task in job.effective_tasks:
-        for index, policy in enumerate(task.policies):
-            yield f"{task.at('policies')}[{index}]", policy
+def _policies(job: Job) -> list[tuple[str, list[Rule]]]:
+    """Return the policies of each task, then the job's, with the paths of the lists."""
+    paths = [*(task.at("policies") for task in job.effective_tasks), "policies"]
+    return list(zip(paths, job.rules(), strict=True))

@@ -8,7 +8,7 @@ first start, and treats 0 as 3.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Literal, TypeAlias, get_args
@@ -75,12 +75,12 @@ class Rule:
         return self.event in (event, _ANY)
 
 
-def volcano_max_retry(max_retry: int | None, rules: Sequence[Rule]) -> int:
+def volcano_max_retry(max_retry: int | None, rules: Iterable[Rule]) -> int:
     """Return Volcano's ``maxRetry`` for a job that may be restarted *max_retry* times."""
     return retries(max_retry, rules) + 1
 
 
-def retries(max_retry: int | None, rules: Sequence[Rule]) -> int:
+def retries(max_retry: int | None, rules: Iterable[Rule]) -> int:
     """Return how often the job is restarted at most."""
     if max_retry is not None:
         return max_retry
@@ -97,7 +97,7 @@ def deciding(
     return None
 
 
-def overlap(one: Rule, other: Rule) -> bool:
+def _overlap(one: Rule, other: Rule) -> bool:
     """Return whether some event triggers both."""
     if one.exit_code is not None and other.exit_code is not None:
         return one.exit_code == other.exit_code
@@ -109,24 +109,31 @@ def overlap(one: Rule, other: Rule) -> bool:
     return one.event == other.event or _ANY in (one.event, other.event)
 
 
-def carried_out_here(
-    of_tasks: Sequence[Sequence[Rule]], of_job: Sequence[Rule]
-) -> tuple[list[Rule], ...]:
-    """Return the policies that Volcano is not given: those of each task, then the job's.
+def carried_out_here(lists: Sequence[Sequence[Rule]]) -> list[Rule]:
+    """Return those of a job's policies that Volcano is not given; the last list is the job's own.
 
     These are policies with a timeout: Volcano 1.15 runs them beside its worker, and then overwrites
     or loses the status. They are also policies that such a policy precedes, if an event triggers
     both: Volcano would apply the second at once.
     """
-    found = tuple[list[Rule], ...]([] for _ in (*of_tasks, of_job))
-    for rules, ours in zip((*of_tasks, of_job), found, strict=True):
-        before = ours if rules is not of_job else [rule for some in found for rule in some]
-        for rule in rules:
-            if rule.timeout_seconds is not None or any(overlap(rule, one) for one in before):
-                ours.append(rule)
-                if before is not ours:
-                    before.append(rule)
+    *of_tasks, of_job = lists
+    found = [rule for rules in of_tasks for rule in _carried_out_here(rules, ())]
+    return found + _carried_out_here(of_job, found)
+
+
+def _carried_out_here(rules: Sequence[Rule], before: Sequence[Rule]) -> list[Rule]:
+    found: list[Rule] = []
+    for rule in rules:
+        if rule.timeout_seconds is not None or any(
+            _overlap(rule, one) for one in (*before, *found)
+        ):
+            found.append(rule)
     return found
+
+
+def is_among(rule: Rule, rules: Iterable[Rule]) -> bool:
+    """Return whether *rule* itself is one of *rules*; an equal one of another list is not."""
+    return any(rule is one for one in rules)
 
 
 def problems_of(rules: Sequence[Rule]) -> Iterator[tuple[int, str]]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Final
 
 from controller.jobs.history.failures import KILLED, explain_run
@@ -19,7 +20,15 @@ from controller.jobs.spec.problems import JobRejected
 from controller.jobs.spec.scheduling import Policy
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.progress import PodRecord
-from controller.volcano.policies import REASONS, RESTARTS, Rule, carried_out_here, deciding, retries
+from controller.volcano.policies import (
+    REASONS,
+    RESTARTS,
+    Rule,
+    carried_out_here,
+    deciding,
+    is_among,
+    retries,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,7 +53,7 @@ class Policies:
 
     def is_ours(self, rule: Rule) -> bool:
         """Return whether this controller carries it out."""
-        return any(rule is one for one in self.ours)
+        return is_among(rule, self.ours)
 
     def restarting_any_failure(self, task: str) -> Rule | None:
         """Return the policy that restarts something after any failure in *task*, if any."""
@@ -71,17 +80,14 @@ def policies_of(record: JobRecord) -> Policies:
         job = read_spec(record.spec, {})
     except JobRejected:
         return NO_POLICIES
-    tasks = job.effective_tasks
-    *of_tasks, of_job = job.rules()
-    of_task = {task.name: rules for task, rules in zip(tasks, of_tasks, strict=True)}
-    every = [*of_job, *(rule for rules in of_tasks for rule in rules)]
-    ours = carried_out_here(of_tasks, of_job)
+    tasks, lists = job.effective_tasks, job.rules()
+    *of_tasks, of_job = lists
     return Policies(
         tasks=tasks,
-        of_task=of_task,
+        of_task={task.name: rules for task, rules in zip(tasks, of_tasks, strict=True)},
         of_job=of_job,
-        most=retries(job.max_retry, every),
-        ours=[rule for some in ours for rule in some],
+        most=retries(job.max_retry, chain.from_iterable(lists)),
+        ours=carried_out_here(lists),
     )
 
 
@@ -239,14 +245,8 @@ def explain_retry(job: Job) -> ExplainedRetry:
         *(_explain(policy, task.name) for task in job.effective_tasks for policy in task.policies),
         *(_explain(policy, None) for policy in job.policies),
     )
-    most = retries(job.max_retry, [policy.rule() for policy in _all(job)])
+    most = retries(job.max_retry, chain.from_iterable(job.rules()))
     return ExplainedRetry(max_retry=most, policies=explained, explanation=_sum(explained, most))
-
-
-def _all(job: Job) -> Iterator[Policy]:
-    for task in job.effective_tasks:
-        yield from task.policies
-    yield from job.policies
 
 
 def _explain(policy: Policy, task: str | None) -> ExplainedPolicy:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ import pytest
 from controller.kube.kinds import NODES, PODS
 from controller.plugins import task
 from controller.store.jobs.progress import Timer, timers_of
-from controller.volcano.policies import Rule
 from deploy.local.cluster.lags import chosen_lags
 from tests.controller.jobs.reconcile.attempts_world import SLEEPS, World
 from tests.controller.running import eventually
@@ -93,13 +91,10 @@ async def is_ordered(world: World, action: str, state: str, reason: str) -> None
 async def test_a_policy_that_an_older_version_gave_to_volcano_is_timed_by_volcano_alone(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def none(of_tasks: Sequence[Sequence[Rule]], of_job: Sequence[Rule]) -> tuple[list[Rule], ...]:
-        return tuple([] for _ in (*of_tasks, of_job))
-
     # With the lag, Volcano restarts once more than it counts. So the controller restarts instead.
     world.cluster.set_lags({})
     with monkeypatch.context() as before:
-        before.setattr(task, "carried_out_here", none)
+        before.setattr(task, "carried_out_here", lambda lists: [])
         policies = after(2, "RestartJob", event="PodFailed")
         await world.submit("older", invocation=FAILS, policies=policies, max_retry=1)
         await world.parts.drive("older", lambda record: record.uid is not None)
