@@ -198,7 +198,7 @@ async def test_a_credential_is_in_no_repr_of_the_settings(file: Path) -> None:
         ({"pod_security": "none"}, "pod_security"),
         ({"pull_credentials": [{"name": "x", "file": "absent"}]}, "cannot read a pull credential"),
         ({"pull_credentials": [{"name": "x", "file": "owners.yaml"}]}, "not a Docker config"),
-        ([], "Input should be a valid dictionary"),
+        ([], "must hold fields and their values (pod_security"),
     ],
 )
 def test_an_error_in_the_file_is_reported_with_its_path(
