@@ -31,10 +31,14 @@ _Time = Annotated[float, Meta(ge=0, lt=1e12)]
 
 
 class Failure(msgspec.Struct, frozen=True):
-    """The last failure of a session at a gateway; ``code`` is that of a refusal."""
+    """The last failure of a session at a gateway; ``code`` is that of a refusal.
+
+    ``reason`` says what is wrong with the response of an app (``app_bad_answer``).
+    """
 
     code: str
     at: float
+    reason: str = ""
 
 
 class GatewayReport(msgspec.Struct, frozen=True, kw_only=True):

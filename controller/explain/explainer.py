@@ -270,7 +270,7 @@ class Explainer:
         probed = await self._probe(session, facts.record, place, target)
         findings.append(judge_port(probed, place, failures, now=self._clock()))
         if probed is not None and probed.connected == "open" and session.kind == "web":
-            findings.append(judge_probe(probed, now=self._clock()))
+            findings.append(judge_probe(probed, failures, now=self._clock()))
         return findings
 
     def _read_route(

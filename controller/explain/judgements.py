@@ -17,6 +17,7 @@ from controller.volcano.observed import ObservedPod
 from shared.bus import BusStanding
 from shared.errors import TokenRefused
 from shared.reports import REPORT_KEPT_SECONDS, Failure, GatewayReport
+from shared.text import without_controls
 from shared.tokens import SessionClaims
 
 Step = Literal["token", "grant", "job", "route", "gateways", "pod", "port", "probe"]
@@ -114,6 +115,7 @@ SILENT_SECONDS: Final = 6.0
 AHEAD_SECONDS: Final = 10.0
 FAILED_SECONDS: Final = 60.0
 """How long a failure that a gateway reports counts."""
+MAX_REASON: Final = 200
 STEADY_SECONDS: Final = 600.0
 """After this time a kubelet treats a program as stable and resets its restart backoff.
 
@@ -363,14 +365,21 @@ def judge_hub(probed: Probed, hub_id: str, *, now: float) -> FindingView:
             assert_never(probed.connected)
 
 
-def judge_probe(probed: Probed, *, now: float) -> FindingView:
-    """Return how the app responded to a request."""
+def judge_probe(
+    probed: Probed, failures: Collection[tuple[str, Failure]], *, now: float
+) -> FindingView:
+    """Return how the app responded to a request, and what gateways could not read of it."""
+    unread = [
+        f"; the gateway {name} reports {one.code}: {without_controls(one.reason)[:MAX_REASON]}"
+        for name, one in failures
+        if one.reason and 0 <= now - one.at <= FAILED_SECONDS
+    ]
     if not probed.sent:
         return passed("probe", "no request was sent", now, ok=None)
     if probed.status is None:
-        seen = "The app accepts connections but does not respond"
+        seen = "The app accepts connections but does not respond" + "".join(unread[:1])
         return failed("probe", "app_silent", seen, now)
-    seen = f"The app responds with {probed.status}"
+    seen = f"The app responds with {probed.status}" + "".join(unread[:1])
     if probed.status >= 500:
         return failed("probe", "app_error", seen, now)
     return passed("probe", seen, now)

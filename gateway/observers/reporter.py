@@ -186,10 +186,10 @@ class RecentFailures:
         self._wall = wall
         self._failures: BoundedDict[str, Failure] = BoundedDict(MOST_FAILING)
 
-    def note(self, sid: str, code: str) -> None:
-        """Note that the app, desktop or terminal of the session *sid* failed with *code*."""
+    def note(self, sid: str, code: str, reason: str = "") -> None:
+        """Note that the app, desktop or terminal of *sid* failed with *code*, and the reason."""
         self._failures.pop(sid, None)
-        self._failures[sid] = Failure(code, self._wall())
+        self._failures[sid] = Failure(code, self._wall(), reason)
 
     def recent(self) -> Mapping[str, Failure]:
         """Return the failures of the last ten minutes, and forget older ones."""

@@ -208,6 +208,8 @@ def _details(refusal: Refusal, texts: Texts) -> str:
         lines.append(refusal.message)
     subject = refusal.subject
     # Not for a starting session, whose reason changes after the page was loaded.
+    if refusal.told_reason:
+        lines.append(texts("page.detail_reason", reason=refusal.told_reason))
     status = subject.status if subject is not None and refusal.code == "session_ended" else None
     if status is not None and status.reason:
         lines.append(texts("page.detail_reason", reason=without_controls(status.reason)))

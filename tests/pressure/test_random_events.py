@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -178,6 +179,9 @@ class Transcript(Connection):
 
     def upstream_timed_out(self) -> str:
         return "app_timeout"
+
+    def app_failure(self, code: str, reason: str = "") -> Refusal:
+        return replace(REFUSALS[code], reason=reason)
 
     def close(self) -> None:
         self.closing = self.closing or "close"

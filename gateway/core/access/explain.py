@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from ipaddress import ip_address
 from typing import Any, Final
 
+import msgspec
+
 from gateway.core.bus_state import Bus
 from shared.networks import Bounds
 from shared.reports import Failure
@@ -64,7 +66,7 @@ def explain(host: str, table: RouteTable | None, conditions: Conditions) -> dict
     if found is not None and found.route is not None:
         result |= _describe(found.route) | {"private": found.private}
         failed = conditions.failing.get(found.route.sid)
-        result["failed"] = None if failed is None else {"code": failed.code, "at": failed.at}
+        result["failed"] = None if failed is None else msgspec.structs.asdict(failed)
     return result
 
 

@@ -85,6 +85,8 @@ class Refusal:
     """``Set-Cookie`` values of the app's document that a notice replaces."""
     sent: Literal["", "form", "link"] = ""
     """The content that a page cannot send again by itself: a form, or the token of a link."""
+    reason: str = ""
+    """What is wrong with an app's response, in words of the gateway alone."""
     way_in: str = ""
     """The path of the session at which a user goes on who is signed in, whatever the link; empty
     if nobody is."""
@@ -94,6 +96,11 @@ class Refusal:
         if method in ("GET", "HEAD"):
             return self
         return replace(self, sent="link" if opening else "form")
+
+    @property
+    def told_reason(self) -> str:
+        """The reason for the app's developer; empty for clients that may not know the session."""
+        return self.reason if self.subject is not None else ""
 
     def with_message(self, message: str | None) -> Refusal:
         """Return the same refusal with another *message*, if there is one.
@@ -177,6 +184,8 @@ class RefusalRenderer:
 
 def json_page(refusal: Refusal, **shown: str) -> Page:
     """Return *refusal* as JSON, with further members that are *shown* to users."""
+    if refusal.told_reason:
+        shown["reason"] = refusal.told_reason
     body = json.dumps({"code": refusal.code, "message": refusal.message} | shown).encode()
     return Page("application/json", body)
 

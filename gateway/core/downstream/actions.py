@@ -149,3 +149,7 @@ class Actions(ABC):
     @abstractmethod
     def upstream_timed_out(self) -> str | Refusal:
         """Count an upstream timeout; return the refusal, or its code."""
+
+    @abstractmethod
+    def app_failure(self, code: str, reason: str = "") -> Refusal:
+        """Return the refusal for the failure *code* of the app; *reason* is for its developer."""

@@ -28,6 +28,7 @@ from gateway.core.http.response_heads import (
     ResponseReader,
     UpgradeResponse,
     find_response_end,
+    foreign_protocol,
     read_upgrade_response,
     response_body,
 )
@@ -269,8 +270,10 @@ class Exchange(Actions):
                 self._read_head(self.partial + data, seen)
             else:
                 self._read_head(data, 0)
-        except (HeadRefused, FramingError):
-            self.bad_response()
+        except HeadRefused as refused:
+            self.bad_response(refused.reason)
+        except FramingError as error:
+            self.bad_response(str(error))
 
     def _forward(self, piece: bytes) -> None:
         response = self.response
@@ -370,7 +373,7 @@ class Exchange(Actions):
             or fields.length > 0
             or self.interim_count > self.limits.interim_responses
         ):
-            raise HeadRefused(BAD_RESPONSE)
+            raise HeadRefused(BAD_RESPONSE, "its interim responses (1xx) have content or are many")
         if head.status == 100:
             self.continue_received()
         start = self.reader.start
@@ -389,7 +392,7 @@ class Exchange(Actions):
         body, framing = response_body(head, start.method, start.minor)
         piece = body.feed(trailing) if trailing else b""
         if body.trailing_data:
-            raise HeadRefused(BAD_RESPONSE)
+            raise HeadRefused(BAD_RESPONSE, "it is longer than its head says")
         fields = head.fields
         self.upstream_closes = fields.close or head.minor == 0
         self.response = body
@@ -434,11 +437,9 @@ class Exchange(Actions):
     def _read_upgrade(self, head: ResponseHead, trailing: bytes) -> None:
         fields = self.reader.fields
         if not self.upgrade or fields is None:
-            raise HeadRefused(BAD_RESPONSE)
+            raise HeadRefused(BAD_RESPONSE, "its 101 was not requested")
         accept = accept_value(fields.socket_key or b"")
         switch = read_upgrade_response(head, fields, accept)
-        if switch is None:
-            raise HeadRefused(BAD_RESPONSE)
         self.responses.upgrade_responses.put(head.raw, switch, accept)
         self._send_upgrade_response(switch, accept, trailing)
 
@@ -485,15 +486,19 @@ class Exchange(Actions):
             # Still "reused": another pooled connection could be stale as well.
             self.phase = NEXT[self.phase, Event.STALE]
             self.connect()
-        else:
+        elif self.response is not None:
             self.bad_response()
+        elif self.partial:
+            self.bad_response(foreign_protocol(self.partial) or "its head ends too early")
+        else:
+            self.bad_response("the app closed the connection without a response")
 
-    def bad_response(self) -> None:
+    def bad_response(self, reason: str = "") -> None:
         """Fail the request: the app's response cannot be relayed, or not to its end."""
         if self.has_begun:
             self.cut_off()
         else:
-            self.fail(BAD_RESPONSE)
+            self.fail(self.app_failure(BAD_RESPONSE, reason))
 
     @property
     def has_begun(self) -> bool:

@@ -64,11 +64,15 @@ _FIELD: Final = re.compile(
 
 
 class HeadRefused(Exception):
-    """The head must be refused; ``code`` names the refusal."""
+    """The head must be refused; ``code`` names the refusal.
 
-    def __init__(self, code: str) -> None:
+    ``reason`` says what is wrong, in words of this package alone and never of the peer.
+    """
+
+    def __init__(self, code: str, reason: str = "") -> None:
         super().__init__(code)
         self.code = code
+        self.reason = reason
 
 
 class StartLine(msgspec.Struct, eq=False, gc=False):
@@ -129,7 +133,7 @@ def check_line_ends(raw: bytes, *, complete: bool) -> None:
     if not complete and raw.endswith(b"\r"):
         returns -= 1
     if pairs != raw.count(b"\n") or pairs != returns:
-        raise HeadRefused("bad_request")
+        raise HeadRefused("bad_request", "a line of its head does not end with CRLF")
 
 
 def _check_sizes(buffer: bytes, size: int, *, complete: bool) -> None:
@@ -210,11 +214,12 @@ def split_fields(section: bytes) -> list[tuple[bytes, bytes]]:
     lines = section.count(b"\n") - 1
     if lines > MAX_FIELDS:  # before any is parsed: there can be thirty thousand
         check_line_ends(section, complete=True)
-        raise HeadRefused("head_too_large")
+        raise HeadRefused("head_too_large", f"it has more than {MAX_FIELDS} header fields")
     pairs: list[tuple[bytes, bytes]] = _FIELD.findall(section)
     if len(pairs) != lines:
         # Each field lies within one line, so each line but the empty one must have matched.
-        raise HeadRefused("bad_request")
+        check_line_ends(section, complete=True)
+        raise HeadRefused("bad_request", "a header field of it is malformed")
     return pairs
 
 
@@ -228,7 +233,7 @@ def tokens(values: Sequence[bytes]) -> frozenset[bytes]:
     if len(value) <= _FEW_BYTES:
         return _few_tokens(value)
     if value.count(b",") >= MAX_MEMBERS:
-        raise HeadRefused("bad_request")
+        raise HeadRefused("bad_request", "a list in a header field of it is too long")
     return _tokens(value)
 
 

@@ -1,7 +1,8 @@
 """Response heads of apps: raw bytes in, a strict head and its end-to-end fields out.
 
 The app is user code. A response that could be read in two ways is refused, and its connection is
-not used again. Each refusal is a HeadRefused with the code ``app_bad_answer``.
+not used again. Each refusal is a HeadRefused with the code ``app_bad_answer`` and a reason for the
+app's developer.
 """
 
 from __future__ import annotations
@@ -34,6 +35,9 @@ VARY_SERVICE_WORKER: Final = b"Vary: Service-Worker\r\n"
 """For responses to paths in ``/``. Without it, a script that a page has fetched could be taken from
 the browser's cache and registered as a worker with ``updateViaCache: "all"``."""
 
+_HTTP: Final = b"HTTP/1."
+_TLS_RECORDS: Final = frozenset({b"\x15\x03", b"\x16\x03"})
+"""How an alert, and a handshake, of TLS begin (RFC 8446, section 5.1)."""
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-5][0-9][0-9])(?: ([\t -~\x80-\xff]*))?")
 _LENGTH = re.compile(rb"[0-9]{1,18}")
 _WITHOUT_BODY: Final = frozenset({204, 304})
@@ -72,11 +76,24 @@ def find_response_end(buffer: bytes, seen: int = 0) -> int:
     """Return where the head in *buffer* ends; 0 while it is incomplete."""
     try:
         end = search_end(buffer, seen)
-    except HeadRefused:
-        raise HeadRefused(BAD_RESPONSE) from None
+    except HeadRefused as refused:
+        raise _bad(foreign_protocol(buffer) or refused.reason) from None
     if (end or len(buffer) + 1) > MAX_HEAD_BYTES:
-        raise HeadRefused(BAD_RESPONSE)
+        raise _bad(f"its head is larger than {MAX_HEAD_BYTES >> 10} KiB")
     return end
+
+
+def _bad(reason: str) -> HeadRefused:
+    return HeadRefused(BAD_RESPONSE, reason)
+
+
+def foreign_protocol(begin: bytes) -> str:
+    """Return the reason if *begin*, which an app sent first, is no HTTP/1.x; empty if it can be."""
+    if begin[:2] in _TLS_RECORDS:
+        return "the app speaks TLS on this port; the gateway speaks HTTP with it"
+    if not begin.startswith(_HTTP[: len(begin)]):
+        return "it does not begin as HTTP/1.0 or HTTP/1.1 does"
+    return ""
 
 
 class ResponseHead(msgspec.Struct, eq=False, gc=False):
@@ -100,7 +117,7 @@ def read_status_line(line: bytes) -> tuple[int, int, bytes]:
     """Return the minor version, status and reason of *line*, given without its CRLF."""
     match = _STATUS.fullmatch(line)
     if match is None:
-        raise HeadRefused(BAD_RESPONSE)
+        raise _bad(foreign_protocol(line) or "its first line is no status line of HTTP/1.x")
     return match[1][0] - 0x30, int(match[2]), match[3] or b""
 
 
@@ -140,8 +157,8 @@ class ResponseReader:
         """Return the fields of *section*: the lines after the status line, and the empty line."""
         try:
             return self._read(section)
-        except HeadRefused:
-            raise HeadRefused(BAD_RESPONSE) from None
+        except HeadRefused as refused:
+            raise _bad(refused.reason) from None
 
     def _read(self, section: bytes) -> ResponseFields:
         pairs = split_fields(section)
@@ -187,12 +204,14 @@ def _take_framing(fields: ResponseFields, values_by_meaning: dict[int, list[byte
     lengths = values_by_meaning.get(_LENGTH_FIELD)
     codings = values_by_meaning.get(_CODING)
     if codings is not None:
-        if lengths is not None or len(codings) != 1 or codings[0].lower() != b"chunked":
-            raise HeadRefused(BAD_RESPONSE)
+        if lengths is not None:
+            raise _bad("it has Content-Length beside Transfer-Encoding")
+        if len(codings) != 1 or codings[0].lower() != b"chunked":
+            raise _bad("its Transfer-Encoding is not one field with the value chunked")
         fields.chunked = True
     if lengths is not None:
         if len(lengths) != 1 or _LENGTH.fullmatch(lengths[0]) is None:
-            raise HeadRefused(BAD_RESPONSE)
+            raise _bad("its Content-Length is not one field with one number")
         fields.length = int(lengths[0])
 
 
@@ -254,7 +273,7 @@ def response_body(head: ResponseHead, method: bytes, client_minor: int) -> tuple
     """
     fields = head.fields
     if fields.chunked and head.minor == 0:
-        raise HeadRefused(BAD_RESPONSE)
+        raise _bad("it has Transfer-Encoding in HTTP/1.0")
     if method == b"HEAD" or head.status in _WITHOUT_BODY:
         return NoBody(), b"" if head.status == 204 else head.length_field
     if fields.chunked:
@@ -297,24 +316,22 @@ class UpgradeResponse(msgspec.Struct, eq=False, gc=False):
         return b"".join((_LINE, end_to_end, date_field, _TO_ACCEPT, accept, self.suffix))
 
 
-def read_upgrade_response(
-    head: ResponseHead, request: Fields, accept: bytes
-) -> UpgradeResponse | None:
-    """Return the parsed 101; None if it does not accept *request* (RFC 6455, section 4.1).
+def read_upgrade_response(head: ResponseHead, request: Fields, accept: bytes) -> UpgradeResponse:
+    """Return the parsed 101.
 
     Args:
         head: The head of a 101.
         request: The fields of a valid upgrade.
         accept: The ``Sec-WebSocket-Accept`` that it must have.
+
+    Raises:
+        HeadRefused: ``app_bad_answer``: it does not accept *request* (RFC 6455, section 4.1).
     """
     fields = head.fields
-    proper = (
-        head.minor == 1
-        and fields.websocket
-        and not fields.chunked
-        and fields.length <= 0
-        and fields.socket_accept == accept
-    )
+    if head.minor == 0 or not fields.websocket or fields.chunked or fields.length > 0:
+        raise _bad("its 101 does not upgrade the connection to a WebSocket")
+    if fields.socket_accept != accept:
+        raise _bad("its 101 does not have the Sec-WebSocket-Accept of the request's key")
     lines = [b"\r\n"]
     if fields.socket_extensions is not None:
         lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % fields.socket_extensions)
@@ -326,7 +343,9 @@ def read_upgrade_response(
         extensions=fields.socket_extensions,
         protocol=fields.socket_protocol,
     )
-    return response if proper and _was_offered(response, request) else None
+    if not _was_offered(response, request):
+        raise _bad("its 101 selects a subprotocol or an extension that was not offered")
+    return response
 
 
 class UpgradeResponseCache:

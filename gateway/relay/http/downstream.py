@@ -334,7 +334,8 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         meters.refusals[refusal.code] += 1
         meters.own_answers[refusal.status // 100] += 1
         if self.decision is not None and refusal.status >= 500:
-            self.context.parts.failures.note(self.decision.access_right.sid, refusal.code)
+            sid = self.decision.access_right.sid
+            self.context.parts.failures.note(sid, refusal.code, refusal.reason)
 
     # End
 

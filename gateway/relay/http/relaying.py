@@ -11,6 +11,7 @@ from gateway.core.access.access_right import UNCOUNTED
 from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.http.request_reader import RequestReader
+from gateway.core.http.response_heads import BAD_RESPONSE
 from gateway.relay.background_tasks import Cancellable
 from gateway.relay.context import Context
 from gateway.relay.dial import DialFailed, to_dial_failed
@@ -108,9 +109,9 @@ class RelayingConnection(SplicingConnection):
             log.error("a dial failed", exc_info=error)
             self.reset()
             return
-        code, decision = to_dial_failed(error).code, self.decision
+        code = to_dial_failed(error).code
         self.context.meters.upstream_failures[code] += 1
-        self.refuse(code if decision is None else _refusal_about(code, decision))
+        self.refuse(self.app_failure(code))
 
     def release(self, *, reusable: bool) -> None:
         """Return the upstream connection to its pool, or close it."""
@@ -133,17 +134,24 @@ class RelayingConnection(SplicingConnection):
         if status != 101:
             meters.first_byte(self.loop.time() - self.began)
 
-    def bad_response(self) -> None:
-        """Count an app whose response cannot be relayed."""
-        self.context.meters.upstream_failures["app_bad_answer"] += 1
-        super().bad_response()
+    def bad_response(self, reason: str = "") -> None:
+        """Count an app whose response cannot be relayed, or not to its end."""
+        self.context.meters.upstream_failures[BAD_RESPONSE] += 1
+        if reason and self.has_begun and self.decision is not None:
+            sid = self.decision.access_right.sid
+            self.context.parts.failures.note(sid, BAD_RESPONSE, reason)
+        super().bad_response(reason)
+
+    def app_failure(self, code: str, reason: str = "") -> Refusal:
+        """Return the refusal for the failure *code* of the app."""
+        right = None if self.decision is None else self.decision.access_right
+        subject = None if right is None else subject_of(right.route, public=right.grant is None)
+        return replace(REFUSALS[code], subject=subject, reason=reason)
 
     def upstream_timed_out(self) -> str | Refusal:
         """Count an upstream timeout; return the refusal, or its code."""
         self.context.meters.upstream_failures["app_timeout"] += 1
-        if self.dialling is None or self.decision is None:
-            return "app_timeout"
-        return _refusal_about("app_timeout", self.decision)
+        return "app_timeout" if self.dialling is None else self.app_failure("app_timeout")
 
     def abandon(self) -> None:
         """Close the upstream connection and cancel pending work."""
@@ -156,8 +164,3 @@ class RelayingConnection(SplicingConnection):
         upstream, self.upstream = self.upstream, None
         if upstream is not None:
             upstream.close()
-
-
-def _refusal_about(code: str, decision: CachedDecision) -> Refusal:
-    right = decision.access_right
-    return replace(REFUSALS[code], subject=subject_of(right.route, public=right.grant is None))

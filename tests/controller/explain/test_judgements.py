@@ -13,6 +13,7 @@ from controller.explain.judgements import (
     judge_hub,
     judge_pod,
     judge_port,
+    judge_probe,
 )
 from controller.explain.probe import Probed
 from controller.store.jobs.progress import PodRecord
@@ -86,6 +87,17 @@ def test_number_and_exit_code_of_crashes_are_reported(
 ) -> None:
     pod = make_pod(running=False, waiting="CrashLoopBackOff")
     assert judged(pod, *earlier) == ("crash_loop", f"The program at rank 0 {words}")
+
+
+def test_the_reason_of_a_bad_response_is_shown_while_it_is_recent() -> None:
+    recent = Failure("app_bad_answer", NOW - 10, "its first line is wrong")
+    found = judge_probe(Probed("open", sent=True, status=200), [("g1", recent)], now=NOW)
+    assert found.seen == (
+        "The app responds with 200; the gateway g1 reports app_bad_answer: its first line is wrong"
+    )
+    old = Failure("app_bad_answer", NOW - 3600, "its first line is wrong")
+    found = judge_probe(Probed("open", sent=True, status=200), [("g1", old)], now=NOW)
+    assert found.seen == "The app responds with 200"
 
 
 def test_of_a_gateways_report_only_the_matching_port_is_used() -> None:

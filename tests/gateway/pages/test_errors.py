@@ -68,6 +68,15 @@ def test_json_is_the_same_for_programs_in_every_language(errors: PageErrors) -> 
     assert dict(body.fields)["Vary"] == "Accept, Accept-Language"
 
 
+def test_the_reason_of_a_bad_response_is_in_the_details_of_users_alone(errors: PageErrors) -> None:
+    subject = Subject("s", "job-1", 8080, None)
+    refusal = replace(REFUSALS["app_bad_answer"], reason="it is too long", subject=subject)
+    assert "reason: it is too long" in errors.render(refusal, HTML).body.decode()
+    assert json.loads(errors.render(refusal, b"").body)["reason"] == "it is too long"
+    public = replace(refusal, subject=None)
+    assert b"too long" not in errors.render(public, HTML).body + errors.render(public, b"").body
+
+
 def test_retryable_errors_reload_automatically(errors: PageErrors) -> None:
     text = errors.render(REFUSALS["bus_lost"], HTML).body.decode()
     assert holds(text, "retry.js")

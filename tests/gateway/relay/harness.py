@@ -178,6 +178,11 @@ def code_of(body: bytes) -> str:
     return str(json.loads(body)["code"])
 
 
+def reason_of(body: bytes) -> str:
+    """Return what the gateway says of an app's response; empty if it says nothing."""
+    return str(json.loads(body).get("reason", ""))
+
+
 class App:
     """A server of raw bytes: the test gets each connection."""
 

@@ -55,7 +55,8 @@ def test_a_recently_failing_app_is_not_explained_as_served(seconds: int, expecte
     table = table_of(make_route(sid_of(1)))
     assert why(table, failing=failing) == expected
     explanation = explain(ONE, table, replace(GOOD, failing=failing))
-    assert explanation["failed"] == {"code": "app_unreachable", "at": 100.0 - seconds}
+    at = 100.0 - seconds
+    assert explanation["failed"] == {"code": "app_unreachable", "at": at, "reason": ""}
     assert why(table_of(make_route(sid_of(1), state="closing")), failing=failing) == "closing"
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
-from gateway.core.access.refusals import Refusal, RefusalRenderer, write_response
+from gateway.core.access.refusals import REFUSALS, Refusal, RefusalRenderer, write_response
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import NEXT, Event, Phase
 from gateway.core.http.fields import FieldReader, Fields
@@ -151,6 +152,9 @@ class Machine(Connection):
     def upstream_timed_out(self) -> str:
         self.log.append("app timed out")
         return "app_timeout"
+
+    def app_failure(self, code: str, reason: str = "") -> Refusal:
+        return replace(REFUSALS[code], reason=reason)
 
     def _end(self, how: str) -> None:
         self.log.append(how)

@@ -41,13 +41,12 @@ def expected_accept(request: Fields) -> bytes:
 
 def alone(data: bytes, request: Fields) -> bytes | None:
     """Return what the browser gets of an uncached 101; None if it is refused."""
+    accept = expected_accept(request)
     try:
-        head = READER.read_head(data)
+        switch = read_upgrade_response(READER.read_head(data), request, accept)
     except HeadRefused:
         return None
-    accept = expected_accept(request)
-    switch = read_upgrade_response(head, request, accept)
-    return None if switch is None else switch.write(switch.fields.end_to_end, accept, DATE)
+    return switch.write(switch.fields.end_to_end, accept, DATE)
 
 
 def remembering(known: UpgradeResponseCache, data: bytes, request: Fields) -> bytes | None:
@@ -61,7 +60,6 @@ def remembering(known: UpgradeResponseCache, data: bytes, request: Fields) -> by
     if said is not None:
         head = READER.read_head(data)
         switch = read_upgrade_response(head, request, accept)
-        assert switch is not None
         known.put(data, switch, accept)
     return said
 

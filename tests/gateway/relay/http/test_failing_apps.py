@@ -8,9 +8,13 @@ import pytest
 
 from gateway.core.limits.values import Limits
 from tests.gateway.relay.harness import (
+    BASE,
     FROM_HERE,
+    PORT,
+    SID,
     answer,
     code_of,
+    reason_of,
     request,
     rig,
     status_of,
@@ -82,6 +86,51 @@ async def test_a_request_that_may_have_had_an_effect_is_never_retried(spoken: by
         app.reset()
         assert status_of((await browser.answer())[0]) == 502
         assert r.app.count == 1
+
+
+SPOKEN = [
+    (b"", "the app closed the connection without a response"),
+    (b"HTTP/1.1 200 OK\r\nA: b\r\n", "its head ends too early"),
+    (b"\x15\x03\x01\x00\x02\x02\x46", "the app speaks TLS on this port"),
+    (b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03", "it does not begin as HTTP/1.0"),
+    (b"SSH-2.0-OpenSSH_9.2\r\n", "it does not begin as HTTP/1.0"),
+    (b"HTTP/1.1 200 OK\r\nA: b\nC: d\r\n\r\n", "a line of its head does not end with CRLF"),
+    (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", "it is longer than its head says"),
+]
+
+
+@pytest.mark.parametrize(("spoken", "reason"), SPOKEN)
+async def test_users_and_reports_are_told_what_is_wrong_with_a_response(
+    spoken: bytes, reason: str
+) -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(spoken)
+        app.close()
+        _, body = await browser.answer()
+        assert reason_of(body).startswith(reason)
+        assert r.path.parts.failures.recent()[SID].reason == reason_of(body)
+
+
+async def test_clients_of_a_public_link_are_not_told_what_is_wrong_with_a_response() -> None:
+    public = {"hosts": [f"{SID}.{BASE}", "demo.example.org"], "public": True}
+    async with rig(route_changes=public) as r:
+        browser, app, _ = await r.joined(request(host=f"demo.example.org:{PORT}", credential=None))
+        app.close()
+        _, body = await browser.answer()
+        assert code_of(body) == "app_bad_answer"
+        assert not reason_of(body)
+        assert r.path.parts.failures.recent()[SID].reason
+
+
+async def test_a_malformed_chunk_of_a_response_that_has_begun_is_reported() -> None:
+    async with rig() as r:
+        browser, app, _ = await r.joined(request())
+        app.send(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n")
+        await browser.head()
+        app.send(b"nonsense\r\n")
+        assert await app.rest() == b""
+        assert r.path.parts.failures.recent()[SID].reason == "a chunk's size is malformed"
 
 
 async def test_an_unsafe_request_uses_no_long_idle_connection() -> None:
