@@ -11,6 +11,9 @@ import pytest
 
 from tests.contract import frames
 from tests.contract.frames import BINARY, CLOSE, CONTINUATION, MASK, PING, PONG, TEXT, encode
+from tests.contract.messages import request
+from tests.contract.streams import Stream
+from tests.contract.upstream import PATIENCE_SECONDS, App, upgrade_response
 from tests.pressure import apps
 from tests.pressure.attack import HELD_BYTES, SLACK_BYTES, attacked
 from tests.pressure.attackers import read_on
@@ -20,6 +23,8 @@ from tests.pressure.kinds import CONNECT, DESKTOP, KINDS, OpenConnection, Scene,
 from tests.pressure.test_attacks_requests import FLOOD_BYTES, FLOOD_SECONDS
 
 MESSAGE_BYTES = 1 << 20  # docs/limits.md: one message from a browser, where frames are ours
+UPSTREAM_BYTES = 16 << 20  # the same from a desktop that speaks WebSocket
+HANDLED_BYTES = 12 << 20
 EMPTY = encode(BINARY, mask=MASK)
 RESIZE = json.dumps({"type": "resize", "cols": 80, "rows": 24}).encode()
 SET_NO_ENCODINGS = b"\x02\x00\x00\x00"
@@ -197,6 +202,39 @@ async def test_an_unfinished_message_uses_bounded_memory(plain: PressureRig, row
         for _ in range(count):
             held = await stack.enter_async_context(KINDS[row].begin(Scene(plain, "silent")))
             await held.browser.send(begun)
+
+
+async def test_an_unfinished_frame_for_a_desktop_uses_bounded_memory(plain: PressureRig) -> None:
+    count = 24
+    begun = frame(bytes(MESSAGE_BYTES))[:-1]
+    async with AsyncExitStack() as stack, attacked(plain, most=HANDLED_BYTES):
+        for _ in range(count):
+            held = await stack.enter_async_context(KINDS["desktop"].begin(Scene(plain, "silent")))
+            await held.browser.send(begun)
+
+
+async def test_an_unfinished_frame_of_a_desktop_uses_bounded_memory(plain: PressureRig) -> None:
+    """It may hold a whole screen of 16 MiB, and reaches the browser as it comes."""
+    begun = encode(BINARY, bytes(UPSTREAM_BYTES))[:-1]
+
+    async def stalls(app: App, stream: Stream) -> None:
+        key = (await app.request(stream)).get("Sec-WebSocket-Key")
+        assert key is not None
+        stream.send(upgrade_response(key, "Sec-WebSocket-Protocol: binary") + begun)
+        await stream.until_ended(PATIENCE_SECONDS)
+
+    async with plain.app(stalls) as app, attacked(plain, most=HANDLED_BYTES):
+        session, own = await plain.rig.entered(app, kind="vnc", target={"scheme": "ws"})
+        for _ in range(4):
+            browser = await plain.browser()
+            await browser.send(
+                request(
+                    "GET", CONNECT, host=session.host, fields=[*frames.HANDSHAKE, *own, DESKTOP]
+                )
+            )
+            assert await browser.status() == 101
+            for _ in range(UPSTREAM_BYTES // (1 << 20) - 1):
+                await browser.read_exactly(1 << 20)
 
 
 @pytest.mark.parametrize("row", ["terminal", "desktop"])

@@ -13,6 +13,7 @@ from websockets.protocol import State as SocketState
 from websockets.server import ServerProtocol
 from websockets.typing import Subprotocol
 
+from gateway.core.fragments import Fragmenter
 from gateway.core.frames import FrameTracker
 from gateway.relay.bridge.buffers import FRAMES_AT_ONCE, SocketOutput, quiet_logger
 from gateway.relay.transports import progress, reset, unacknowledged
@@ -44,6 +45,12 @@ class MessageReceiver(Protocol):
 class DownstreamFrames:
     """Parses a browser's frames, passes its messages to *receiver*, and makes control frames.
 
+    Args:
+        receiver: Gets the messages.
+        subprotocol: The one that is accepted.
+        is_stream: Whether messages are parts of a stream of bytes. Then a large one is passed on as
+            it arrives. Otherwise it is kept until it is complete.
+
     Attributes:
         between_messages: Whether the library has received no part of the next message.
         output: Writes what the library has to send.
@@ -51,6 +58,7 @@ class DownstreamFrames:
 
     __slots__ = (
         "_fragmented",
+        "_fragmenter",
         "_is_text",
         "_receiver",
         "_socket",
@@ -59,7 +67,9 @@ class DownstreamFrames:
         "output",
     )
 
-    def __init__(self, receiver: MessageReceiver, *, subprotocol: str) -> None:
+    def __init__(
+        self, receiver: MessageReceiver, *, subprotocol: str, is_stream: bool = False
+    ) -> None:
         self._receiver = receiver
         self._socket = ServerProtocol(
             subprotocols=[Subprotocol(subprotocol)],
@@ -67,6 +77,7 @@ class DownstreamFrames:
             logger=quiet_logger,
         )
         self._tracker = FrameTracker()
+        self._fragmenter = Fragmenter(MAX_MESSAGE_BYTES) if is_stream else None
         self._fragmented = False
         self._is_text = False
         """Whether the current or last message is text."""
@@ -96,7 +107,7 @@ class DownstreamFrames:
     def parse(self, data: bytes) -> int:
         """Pass on the messages in some of *data*; return how many bytes were parsed."""
         taken = self._tracker.feed(data, FRAMES_AT_ONCE)
-        self._socket.receive_data(data if taken == len(data) else data[:taken])
+        self._receive(data if taken == len(data) else data[:taken])
         self._flush()
         frames = [event for event in self._socket.events_received() if isinstance(event, Frame)]
         self._take_all(frame for frame in frames if frame.opcode in _DATA)
@@ -107,11 +118,18 @@ class DownstreamFrames:
         """Search some of *data* for a Close only; return how many bytes were parsed."""
         taken = self._tracker.feed(data, FRAMES_AT_ONCE)
         if self._socket.close_sent is not None and not self.close_has_come:
-            self._socket.receive_data(data[:taken])
+            self._receive(data[:taken])
             self._socket.events_received()
             # Discards Pongs, which are not sent any more.
             self._socket.data_to_send()
         return taken
+
+    def _receive(self, data: bytes) -> None:
+        """Give the library *data*, which the tracker has followed."""
+        fragmenter = self._fragmenter
+        if fragmenter is not None and not (self._tracker.at_boundary and fragmenter.at_boundary):
+            data = fragmenter.feed(data)
+        self._socket.receive_data(data)
 
     def send_close(self, code: int, reason: str) -> None:
         """Send a Close, unless one was sent."""

@@ -17,6 +17,7 @@ from websockets.protocol import State as SocketState
 from websockets.typing import Subprotocol
 from websockets.uri import WebSocketURI, parse_uri
 
+from gateway.core.fragments import Fragmenter
 from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS, FrameTracker
 from gateway.relay.bridge.buffers import FRAMES_AT_ONCE, InputBuffer, SocketOutput, quiet_logger
 from gateway.relay.context import Context
@@ -255,6 +256,7 @@ class WebSocketUpstream(BridgeUpstream):
         )
         self._output = SocketOutput(self._socket)
         self._tracker = FrameTracker()
+        self._fragmenter = Fragmenter(MAX_UPSTREAM_BYTES)
         self._head_tail: bytes | None = b""
         """The last bytes of the response head; None once it has ended."""
         self.handshake_done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -293,7 +295,11 @@ class WebSocketUpstream(BridgeUpstream):
             taken = self._tracker.feed(data, FRAMES_AT_ONCE)
         else:
             taken = self._take_head(data, self._head_tail)
-        self._socket.receive_data(data if taken == len(data) else data[:taken])
+        if taken < len(data):
+            data = data[:taken]
+        if not (self._tracker.at_boundary and self._fragmenter.at_boundary):
+            data = self._fragmenter.feed(data)
+        self._socket.receive_data(data)
         self._output.flush(self.transport)
         for event in self._socket.events_received():
             if isinstance(event, Response):

@@ -39,6 +39,7 @@ class VncBridge(WebSocketBridge):
     """
 
     subprotocol: ClassVar[str] = "binary"
+    is_stream: ClassVar[bool] = True
 
     def __init__(self, request: UpgradeRequest, seal: Seal) -> None:
         super().__init__(request)
