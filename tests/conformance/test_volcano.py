@@ -238,6 +238,13 @@ async def test_an_aborted_job_keeps_its_object_and_can_be_resumed(
     await kube.create_job(namespace, make_job("a", script="sleep 60"))
     job = await _until(kube, namespace, "a", "Running")
     await _command(kube, namespace, job, "AbortJob")
+
+    async def is_told() -> bool:
+        events = (await kube.core.list_namespaced_event(namespace)).items
+        said = [one.message or "" for one in events if one.reason == "CommandIssued"]
+        return any(text.startswith("Start to execute command AbortJob, ") for text in said)
+
+    await eventually(is_told)
     await _until(kube, namespace, "a", "Aborted")
     assert await _pods(kube, namespace) == []
     await _command(kube, namespace, job, "ResumeJob")

@@ -151,6 +151,9 @@ class Actions:
                 if await self._ending.record_refused_pods(seen, since=since):
                     return None
                 return await self.do(then, seen)
+            case steps.ConfirmGivenUp(then, otherwise):
+                commanded = await self._ending.was_commanded(seen, "TerminateJob")
+                return await self.do(otherwise if commanded else then, seen)
             case steps.DeleteVolcanoJob(uid):
                 shown = seen.job if seen.job is not None and seen.job.uid == uid else None
                 in_use = seen.still_runs()

@@ -51,7 +51,7 @@ from controller.store.jobs.progress import (
 from controller.store.jobs.relations import settle_followers, touch_jobs
 from controller.volcano.names import volcano_job_name
 from controller.volcano.observed import ObservedJob, ObservedPod, Progress, progress_of
-from controller.volcano.reasons.waiting import explain_refused
+from controller.volcano.reasons.waiting import explain_refused, has_command
 from shared.audit import AuditRecord, write_audit
 
 LOOK_AGAIN_SECONDS = 2.0
@@ -333,6 +333,15 @@ class EndActions:
         explained = {"uid": job.uid, "since": job.phase_since, **asdict(found)}
         await self._records.update_if_changed(record, explained=explained)
         return True
+
+    async def was_commanded(self, seen: ObservedState, action: str) -> bool:
+        """Return whether an event says that Volcano has executed this command for the VolcanoJob.
+
+        The event may be missing: client-go drops events of an object that has had many.
+        """
+        if seen.job is None:
+            return False
+        return has_command(await self._cluster.find_events(seen.job), action)
 
     async def finish(self, record: JobRecord) -> None:
         """Make the outcome the final state, and remove the data that was kept for the job."""

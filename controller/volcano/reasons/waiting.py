@@ -37,6 +37,8 @@ from shared.text import plain_text
 _PODS_REFUSED: Final = ("FailedCreate",)
 _REFUSED: Final = (*_PODS_REFUSED, "PluginError", "PVCError", "PodGroupError")
 """Events of a VolcanoJob whose pods, or the objects before them, cannot be created."""
+_COMMANDED: Final = "CommandIssued"
+"""The event of a VolcanoJob for which a client has created a Command."""
 UNSCHEDULABLE: Final = "Unschedulable"
 LONGEST: Final = 1000
 
@@ -106,6 +108,16 @@ def explain_refused(
     # The prefix that sentence_of removes says that a webhook or a policy denied it.
     details = {"cause": cause_of_refusal(refusal)}
     return Explanation("forbidden", _text(sentence_of(refusal)), details)
+
+
+def has_command(events: Iterable[Mapping[str, Any]], action: str) -> bool:
+    """Return whether the VolcanoJob's *events* say that Volcano has executed a command.
+
+    ``processNextCommand`` in job_controller_handler.go writes such an event.
+    """
+    start = f"Start to execute command {action},"
+    texts = (_text(one.get("message")) for one in events if one.get("reason") == _COMMANDED)
+    return any(text.removeprefix(_COMBINED).startswith(start) for text in texts)
 
 
 def explain_preparing(events: Iterable[Mapping[str, Any]]) -> Explanation | None:

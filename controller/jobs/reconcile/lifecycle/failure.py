@@ -32,6 +32,7 @@ from controller.jobs.history.retries import (
 )
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
+    ConfirmGivenUp,
     ConfirmNotRefused,
     ConfirmPods,
     IssueCommand,
@@ -241,7 +242,7 @@ def outcome_of_command(record: JobRecord) -> SetOutcome:
 
 def aborted_or_terminated(
     seen: ObservedState, job: ObservedJob
-) -> SetOutcome | StartNextAttempt | ConfirmNotRefused:
+) -> SetOutcome | ConfirmGivenUp | ConfirmNotRefused:
     """Return the step after Volcano aborted or terminated a VolcanoJob.
 
     Volcano does so by a policy, or by a command of another client.
@@ -252,12 +253,13 @@ def aborted_or_terminated(
     followed = triggered(policies, seen.runs.values())
     if followed is not None and followed.rule.action == _STOPS.get(job.phase):
         return replace(_outcome_of_policy(followed), details=details)
-    if (refused := _refused_pods(seen, job, found)) is not None:
-        return refused
     text = f"its VolcanoJob is {job.phase}"
     if found is not None and found.message:
         text = f"{text}: {found.message}"
     stopped = SetOutcome(State.FAILURE, "stopped", text, details)
+    if (refused := _refused_pods(seen, job, found)) is not None:
+        # Another client may have terminated it meanwhile.
+        return refused if isinstance(refused, SetOutcome) else ConfirmGivenUp(refused, stopped)
     since = _refused_since(seen, job, found)
     return stopped if since is None else ConfirmNotRefused(stopped, since)
 

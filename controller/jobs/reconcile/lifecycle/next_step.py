@@ -47,6 +47,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     AbortVolcanoJob,
     AdoptNewerAttempt,
     ApplyCompanions,
+    ConfirmGivenUp,
     ConfirmGone,
     ConfirmNotRefused,
     ConfirmPods,
@@ -253,7 +254,9 @@ _OVER: Final = (Progress.SUCCEEDED, Progress.FAILED)
 def after_submission(seen: ObservedState) -> Step:
     """Return the next step for a job with a VolcanoJob whose outcome is not decided."""
     step = _by_volcano_job(seen)
-    follows = isinstance(step, SetOutcome | ConfirmGone | ConfirmNotRefused | StartNextAttempt)
+    follows = isinstance(
+        step, SetOutcome | ConfirmGone | ConfirmNotRefused | ConfirmGivenUp | StartNextAttempt
+    )
     # While a timer of a policy runs, the orchestrator has been sent that the job waits.
     if follows or (isinstance(step, ConfirmPods) and not seen.timers):
         return _missed_start(seen) or step

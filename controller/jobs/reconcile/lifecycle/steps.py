@@ -171,6 +171,17 @@ class ConfirmNotRefused:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfirmGivenUp:
+    """Do ``then`` if Volcano has given the VolcanoJob up because its pods were refused.
+
+    Do ``otherwise`` if an event says that a client's command has terminated it.
+    """
+
+    then: StartNextAttempt
+    otherwise: SetOutcome
+
+
+@dataclass(frozen=True, slots=True)
 class DeleteVolcanoJob:
     """Delete the VolcanoJob ``uid``, and record that the API server accepted the deletion."""
 
@@ -241,6 +252,7 @@ Step: TypeAlias = (
     | ConfirmGone
     | ConfirmPods
     | ConfirmNotRefused
+    | ConfirmGivenUp
     | DeleteVolcanoJob
     | DeleteRevivedJob
     | DeletePods

@@ -129,7 +129,12 @@ class JobController:
         await self._client.delete(COMMANDS, metadata["namespace"], metadata["name"])
         # The target's uid is not compared: a late Command affects any job that has the name now.
         if target.get("kind") == "Job":
-            self._look((metadata["namespace"], target["name"]), Turn(command.get("action")))
+            key, action = (metadata["namespace"], target["name"]), command.get("action")
+            if job := self.jobs.get(*key):
+                said = f"Start to execute command {action}, and clean it up to make sure executed"
+                said = f"{said} not more than once."
+                self._recorder.record_event(job, "Normal", "CommandIssued", said)
+            self._look(key, Turn(action))
         elif target.get("kind") == "Queue":
             self._queue_states.command(target["name"], command.get("action", ""))
 
@@ -174,6 +179,7 @@ class JobController:
                     tries += 1
                     _LOG.info("%s/%s, try %d: %s", *key, tries, error)
                     if tries >= _TRIES:
+                        self._record_giving_up(key, turn)
                         turns.append(Turn("TerminateJob"))
                     else:
                         turns.appendleft(turn)
@@ -186,6 +192,11 @@ class JobController:
             self._working.discard(key)
             if not self._turns.get(key):
                 self._turns.pop(key, None)
+
+    def _record_giving_up(self, key: Key, turn: Turn) -> None:
+        if job := self.jobs.get(*key):
+            said = f"Job failed on action {turn.action or 'SyncJob'} for retry limit reached"
+            self._recorder.record_event(job, "Normal", "ExecuteAction", said)
 
     def _worker(self, key: Key) -> AbstractAsyncContextManager[None]:
         """Return the worker for the job's turns; with a slow client there are only a few."""

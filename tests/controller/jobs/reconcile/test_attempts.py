@@ -132,6 +132,43 @@ async def test_refused_pods_that_nobody_asked_about_lead_to_another_attempt(worl
     await world.end("unasked")
 
 
+async def test_a_job_that_an_administrator_terminates_though_its_pods_are_refused_ends(
+    world: World,
+) -> None:
+    await world.submit("before-it")
+    await world.until("before-it", "RUNNING")  # the namespace exists by then
+    await world.end("before-it")
+    quota = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+    await world.admin.create(RESOURCE_QUOTAS, quota, "jobs")
+    await world.submit("given-up")
+    record = await world.parts.drive("given-up", lambda record: record.uid is not None)
+    target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j-given-up",
+              "uid": record.uid}  # fmt: skip
+    command = {"metadata": {"name": "by-hand"}, "action": "TerminateJob", "target": target}
+
+    async def reasons() -> set[str]:
+        found = await world.admin.list(EVENTS, "jobs", fields=f"involvedObject.uid={record.uid}")
+        return {one["reason"] for one in found}
+
+    async def is_refused() -> bool:
+        return "FailedCreate" in await reasons()
+
+    await eventually(is_refused, what="its pods are not refused")
+    await world.admin.create(COMMANDS, command, "jobs")
+
+    async def is_commanded() -> bool:
+        return "CommandIssued" in await reasons()
+
+    await eventually(is_commanded, what="Volcano does not take the command")
+    await world.cluster.kill_program("volcano")
+    status = {"state": {"phase": "Terminated"}}
+    await world.admin.merge(VCJOBS, "j-given-up", {"status": status}, "jobs", subresource="status")
+    over = await world.parts.drive_to_the_end("given-up")
+    assert (over.state, over.reason, over.attempt) == ("FAILURE", "stopped", 1)
+    await world.admin.delete(RESOURCE_QUOTAS, "none", "jobs")
+    await world.cluster.start_program("volcano")
+
+
 async def test_a_restart_that_volcano_missed_while_it_was_away_is_another_attempt(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:

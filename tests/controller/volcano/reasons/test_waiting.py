@@ -16,6 +16,7 @@ from controller.volcano.reasons.waiting import (
     explain_group,
     explain_refused,
     group_name,
+    has_command,
 )
 
 STATUS = (
@@ -188,3 +189,14 @@ def test_an_unschedulable_pod_is_reported() -> None:
 
 def test_a_pod_group_is_named_as_by_volcano() -> None:
     assert group_name("j-a", "123") == "j-a-123"
+
+
+def test_a_clients_command_is_known_from_volcanos_event() -> None:
+    said = "Start to execute command TerminateJob, and clean it up to make sure executed not more"
+    event = {"reason": "CommandIssued", "message": f"{said} than once."}
+    assert has_command([event], "TerminateJob")
+    often = {**event, "message": f"(combined from similar events): {event['message']}"}
+    assert has_command([often], "TerminateJob")
+    other = {**event, "message": said.replace("TerminateJob", "AbortJob")}
+    given_up = {"reason": "ExecuteAction", "message": "Start to execute action TerminateJob "}
+    assert not has_command([other, given_up, {"reason": "CommandIssued"}], "TerminateJob")

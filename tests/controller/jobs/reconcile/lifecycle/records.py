@@ -5,7 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from controller.jobs.reconcile.lifecycle.steps import ConfirmNotRefused, ConfirmPods, Step
+from controller.jobs.reconcile.lifecycle.steps import (
+    ConfirmGivenUp,
+    ConfirmNotRefused,
+    ConfirmPods,
+    Step,
+)
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import Ended
 from tests.controller.samples import UID, make_pod, make_record
@@ -33,4 +38,5 @@ def gone(uid: str, index: int = 0, **fields: Any) -> dict[str, PodRecord]:
 
 def confirmed(step: Step) -> Step:
     """Return the step that follows once the cluster has confirmed what was observed."""
-    return step.then if isinstance(step, ConfirmNotRefused | ConfirmPods) else step
+    confirms = ConfirmGivenUp | ConfirmNotRefused | ConfirmPods
+    return step.then if isinstance(step, confirms) else step

@@ -10,6 +10,7 @@ from controller.jobs.history.retries import used_retries
 from controller.jobs.reconcile.lifecycle.failure import GIVING_UP_SECONDS
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
+    ConfirmGivenUp,
     ConfirmNotRefused,
     ConfirmPods,
     SetOutcome,
@@ -123,7 +124,8 @@ def refused(cause: str, **fields: Any) -> Step:
 
 def test_a_job_whose_pods_exceed_a_quota_waits_in_another_attempt() -> None:
     # Volcano terminates the job after fifteen tries, about three minutes, whoever uses the quota.
-    again = StartNextAttempt("forbidden", "exceeded quota")
+    stopped = SetOutcome(State.FAILURE, "stopped", "its VolcanoJob is Terminated")
+    again = ConfirmGivenUp(StartNextAttempt("forbidden", "exceeded quota"), stopped)
     assert refused("quota") == again
     assert refused("missing_service_account") == again
     assert refused("queue_closed") == again
@@ -172,7 +174,7 @@ def test_an_evicted_job_whose_next_pod_is_refused_is_resubmitted() -> None:
     assert isinstance(step, ConfirmNotRefused)
     assert step.since == 40.0
     kept = QUOTA | {"since": 50.0, "message": "failed calling webhook"}
-    again = decide(replace(seen, record=replace(RUNS, explained=kept)))
+    again = confirmed(decide(replace(seen, record=replace(RUNS, explained=kept))))
     assert isinstance(again, StartNextAttempt)
     assert again.why == "evicted"
     assert again.message.endswith("was refused (failed calling webhook); submitted again")
@@ -203,7 +205,7 @@ def test_only_refusals_after_the_last_eviction_of_a_rank_count() -> None:
 def test_a_job_whose_pods_are_finally_refused_fails_with_the_reason() -> None:
     causes = "pod_security", "limit_range", "admission", "quota_unspecified", "pod_invalid"
     for_good = map(refused, causes)
-    assert isinstance(refused("quota", attempt=499), StartNextAttempt)
+    assert isinstance(confirmed(refused("quota", attempt=499)), StartNextAttempt)
     for step in (*for_good, refused("quota", attempt=500)):
         assert step == SetOutcome(State.FAILURE, "refused", "exceeded quota")
 
