@@ -9,6 +9,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 
 from controller.jobs.history.job_record import State
 from controller.resource_metrics.sources import Metric, Missing
+from controller.store.instance import Mode
+from controller.store.jobs.job_rows import Desired
+from controller.store.jobs.stored_logs import Lost
 
 
 class ResponseModel(BaseModel):
@@ -109,9 +112,7 @@ class JobState(ResponseModel):
     reason: str | None = Field(description="A machine-readable code for the state.")
     message: str | None = Field(description="A human-readable message.")
     details: KeptDetails = Field(default=None, description="Details of the reason.")
-    desired: Literal["run", "suspended", "ended"] = Field(
-        description="The state that was last requested; `state` follows."
-    )
+    desired: Desired = Field(description="The state that was last requested; `state` follows.")
     attempt: int = Field(description="Counts from 1. A retry or a resume starts the next one.")
     submitted_at: float = Field(description="When the job was accepted, in unix seconds.")
     started_at: float | None = Field(description="When the job first ran.")
@@ -149,13 +150,16 @@ class UpdatesForgotten(ResponseModel):
     through: int = Field(description="The highest number among the deleted updates.")
 
 
+TaskState = Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]
+
+
 class TaskView(ResponseModel):
     """The current state of one rank."""
 
     rank: int
     task: str
     index: int
-    state: Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]
+    state: TaskState
     attempt: int
     pod: str | None
     node: str | None
@@ -245,7 +249,7 @@ class LogView(ResponseModel):
 
     bytes: int
     complete: bool
-    truncated: list[Literal["size", "unreadable", "store_away", "controller_away"]]
+    truncated: list[Lost]
 
 
 class RunView(ResponseModel):
@@ -378,7 +382,7 @@ class Utilization(ResponseModel):
 class MaintenanceView(ResponseModel):
     """Whether jobs are accepted and submitted, and how many there are."""
 
-    mode: Literal["running", "paused", "draining"]
+    mode: Mode
     message: str | None
     since: float
     waiting: int

@@ -11,11 +11,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, Literal, TypeAlias
+from typing import Final
 
 from redis.asyncio import Redis
 
-from controller.sessions.publisher import RoutePublisher
+from controller.sessions.publisher import Routed, RoutePublisher
 from shared.bus import ACTIVITIES_AT_ONCE, BusReader, Keys, Publisher, ReportReader
 from shared.errors import BusUnavailable, PublishRefused, UnreadableRoute
 from shared.events import GrantRevoked
@@ -31,8 +31,6 @@ FIRST_LOOK_SECONDS: Final = 0.01
 LAST_LOOK_SECONDS: Final = 0.08
 READ_SECONDS: Final = 0.5
 _LATE: Final = "Redis does not respond in time"
-
-Routed: TypeAlias = Literal["starting", "ready"]
 
 log = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
 
@@ -46,6 +46,8 @@ RIVAL: Final = (
 APART_SECONDS: Final = 0.02
 """Pause between two rounds, so that a burst of changes is handled together."""
 _EPOCH_BYTES: Final = 16
+
+Routed: TypeAlias = Literal["starting", "ready"]
 
 log = logging.getLogger(__name__)
 
@@ -126,7 +128,7 @@ class RoutePublisher:
         """Read the changes of other processes from the store now."""
         self._woken.set()
 
-    def state_of(self, sid: str) -> Literal["starting", "ready"]:
+    def state_of(self, sid: str) -> Routed:
         """Return the session's state as last published."""
         desired = self._published.get(sid)
         return "ready" if desired is not None and desired.route.state == "ready" else "starting"

@@ -42,7 +42,9 @@ from controller.store.sessions.session_rows import (
 from shared.errors import FumaroleError
 from shared.events import GrantRevoked
 from shared.reports import Activity
-from shared.routes.route import Clipboard
+from shared.routes.route import Clipboard, Kind
+
+SessionState = Literal["starting", "ready", "ended"]
 
 
 class KeyReused(FumaroleError):
@@ -62,16 +64,14 @@ class SessionAnswer(BaseModel):
     )
     job: str = Field(description="The job's id.")
     rank: int = Field(description="The job's rank.")
-    kind: Literal["web", "vnc", "terminal"] = Field(description="The kind of the session.")
+    kind: Kind = Field(description="The kind of the session.")
     endpoint: str | None = Field(
         description="The endpoint's name; None for a terminal or an undeclared port."
     )
     clipboard: Clipboard = Field(
         description="The allowed directions of text; `in` is into the session."
     )
-    state: Literal["starting", "ready", "ended"] = Field(
-        description="`ready` once the program responds."
-    )
+    state: SessionState = Field(description="`ready` once the program responds.")
     created_at: float = Field(description="In unix seconds.")
     ended_at: float | None = Field(
         description="In unix seconds; null for a moment after the end of its job was requested."
@@ -281,9 +281,7 @@ class SessionService:
         async with self._store.read() as transaction:
             return await ending_jobs(transaction, job_ids)
 
-    def _seen(
-        self, session: Session, state: Literal["starting", "ready", "ended"]
-    ) -> SessionAnswer:
+    def _seen(self, session: Session, state: SessionState) -> SessionAnswer:
         return SessionAnswer(
             sid=session.sid,
             hosts=[

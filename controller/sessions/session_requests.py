@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Self
 
 from pydantic import Field, model_validator
 
@@ -24,7 +24,7 @@ from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.tools import AttachedTool, ToolKey
 from controller.store.sessions.session_rows import Session, make_sid
 from shared.errors import FumaroleError
-from shared.routes.route import Clipboard
+from shared.routes.route import Clipboard, Kind
 
 CLIPBOARD_OF_WEB: Final = "the clipboard of a web session cannot be restricted"
 _WAYS: Final[Mapping[Clipboard, frozenset[str]]] = MappingProxyType(
@@ -58,7 +58,7 @@ class SessionItem(Strict):
     job: JobId
     rank: Annotated[int, Field(ge=0, le=2**31)] = 0
     endpoint: EndpointOrTool | None = None
-    kind: Literal["web", "vnc", "terminal"] | None = None
+    kind: Kind | None = None
     port: Port | None = None
     # It can only restrict what the endpoint allows.
     clipboard: Clipboard | None = None
@@ -194,9 +194,7 @@ def tool_of(wanted: SessionItem) -> ToolKey:
     return wanted.job, tool_at(wanted.endpoint) or "", wanted.rank
 
 
-def _place(
-    wanted: SessionItem, job: Job
-) -> tuple[Literal["web", "vnc", "terminal"], int | None, str]:
+def _place(wanted: SessionItem, job: Job) -> tuple[Kind, int | None, str]:
     """Return kind, port and base path of the requested session."""
     if wanted.kind is not None:
         return wanted.kind, wanted.port, "/"
@@ -208,7 +206,7 @@ def _place(
     return endpoint.kind, endpoint.port, endpoint.base_path
 
 
-def _clipboard(wanted: SessionItem, kind: Literal["web", "vnc", "terminal"], job: Job) -> Clipboard:
+def _clipboard(wanted: SessionItem, kind: Kind, job: Job) -> Clipboard:
     """Return the directions that both the endpoint and the request allow."""
     if kind == "web":
         if wanted.clipboard not in (None, "both"):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Final, Literal, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 from aiohttp import web
 from pydantic import Field, ValidationError
@@ -42,7 +42,7 @@ from controller.jobs.submission.batch_template import (
     TooLarge,
     items_in,
 )
-from controller.jobs.submission.checking import Mode, SubmissionResult
+from controller.jobs.submission.checking import Mode, Result, SubmissionResult
 from controller.loop_turn import LoopTurn
 from controller.store.database import Transaction
 from controller.store.jobs.batches import (
@@ -98,7 +98,7 @@ class BatchItemView(ResponseModel):
     index: int
     id: str | None = Field(description="The job's id.")
     parameters: dict[str, Any] = Field(description="The item's variables.")
-    result: Literal["created", "unchanged", "conflict", "rejected"] = Field(
+    result: Result = Field(
         description="The result of the request. `unchanged`: the job existed already."
     )
     problems: list[ProblemView] | None = None

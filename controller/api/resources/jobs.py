@@ -38,7 +38,7 @@ from controller.jobs.spec.field_types import JobId, Name
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import JobRejected, Problem, problems_of
-from controller.jobs.submission.checking import SubmissionResult
+from controller.jobs.submission.checking import Mode, Result, SubmissionResult
 from controller.jobs.submission.commands import asked_by
 from controller.loop_turn import LoopTurn
 from controller.site.job_defaults import JobDefaults
@@ -55,7 +55,7 @@ from controller.store.paging import Key
 class SubmitRequest(Strict):
     """Jobs to run: all or none (``atomic``), or each independently (``best_effort``)."""
 
-    mode: Literal["atomic", "best_effort"] = "atomic"
+    mode: Mode = "atomic"
     # Validated one by one, so that an invalid item of a best-effort request affects no other.
     items: Annotated[list[Any], Field(min_length=1, max_length=MOST_ITEMS)]
 
@@ -173,7 +173,7 @@ class SubmitResult(ResponseModel):
     """The result of one job of the request."""
 
     id: str | None
-    result: Literal["created", "unchanged", "conflict", "rejected"]
+    result: Result
     problems: list[ProblemView] | None = None
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, Self
+from typing import Annotated, Final, Self
 
 from aiohttp import web
 from pydantic import ConfigDict, Field, model_validator
@@ -27,7 +27,7 @@ from controller.api.requests import (
 from controller.api.response_models import ResponseModel
 from controller.jobs.spec.field_types import Name
 from controller.jobs.spec.parameters import Strict
-from controller.sessions.service import KeyReused, SessionAnswer
+from controller.sessions.service import KeyReused, SessionAnswer, SessionState
 from controller.sessions.session_requests import SessionItem, SessionsRefused
 from controller.store.sessions.session_rows import SessionFilter
 
@@ -68,7 +68,7 @@ class SessionsQuery(Query):
 
     job: Word | None = None
     user: Word | None = Field(default=None, description="The owner of the job.")
-    state: list[Literal["starting", "ready", "ended"]] = Field(default_factory=list)
+    state: list[SessionState] = Field(default_factory=list)
     after: PageCursor = Field(default="", description="`next` of the previous page.")
     limit: Limit = DEFAULT_LIMIT
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 from aiohttp import web
 
@@ -16,6 +15,7 @@ from controller.api.response_models import (
     History,
     LogView,
     RunView,
+    TaskState,
     TaskView,
 )
 from controller.jobs.history.job_record import read_known
@@ -27,8 +27,6 @@ from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.progress import Attempt, PodRecord, attempts_of, pod_records_of
 from controller.store.jobs.stored_logs import StoredLog, logs_of
 from controller.store.outbox.update_rows import updates_of
-
-TaskState = Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]
 
 
 @operation("GET", "/v1/jobs/{id}/tasks", "listTasks", "List the ranks of a job")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from aiohttp import web
 from pydantic import Field
@@ -17,6 +17,7 @@ from controller.jobs.spec.field_types import ToolName
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.tools.attachments import ToolView
 from controller.jobs.tools.plans import endpoint_of
+from controller.jobs.tools.runs import ToolState
 
 Rank = Annotated[int, Field(ge=0, le=2**31 - 1)]
 
@@ -40,7 +41,7 @@ class ToolAnswer(ResponseModel):
     tool: str
     rank: int
     endpoint: str = Field(description="The endpoint of sessions that lead to the tool.")
-    state: Literal["WAITING", "RUNNING", "ENDING", "ENDED"]
+    state: ToolState
     reason: str | None = Field(description="A machine-readable code of the tool, not of the job.")
     message: str | None = Field(description="A human-readable message.")
     details: Details | None = Field(default=None, description="Details of the reason.")

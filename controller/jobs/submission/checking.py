@@ -27,6 +27,7 @@ from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.tools import AttachedTool
 
 Mode = Literal["atomic", "best_effort"]
+Result = Literal["created", "unchanged", "conflict", "rejected"]
 
 MOST_TIMEOUTS: Final = 3
 """The maximum number of timeouts of one plugin in a call; after that, the plugin is not called for
@@ -162,7 +163,7 @@ class SubmissionResult:
     """
 
     id: str | None
-    result: Literal["created", "unchanged", "conflict", "rejected"]
+    result: Result
     problems: tuple[Problem, ...] = ()
 
     @property
