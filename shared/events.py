@@ -8,7 +8,7 @@ its place in the order. The contract is docs/proxy-events.md.
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import msgspec
 
@@ -67,7 +67,9 @@ class Revocation(msgspec.Struct, frozen=True, gc=False):
     score: float
 
 
-class _Envelope(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+class _Envelope(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", tag=True):
+    """The fields of every event; its ``type`` is the name of its class."""
+
     epoch: _Text
     seq: _Count
     at: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
@@ -78,42 +80,37 @@ class _Envelope(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     head: str | msgspec.UnsetType = msgspec.UNSET
     """The signed head after this event, if the controller signs."""
 
-    type: ClassVar[str]
-
     def encode(self) -> bytes:
         """Return the event as published."""
         return _encoder.encode(self)
 
 
-class RouteUpserted(_Envelope, frozen=True, kw_only=True, tag="RouteUpserted"):
+class RouteUpserted(_Envelope, frozen=True, kw_only=True):
     """The route of ``sid`` is now ``route``: an object, or a string with a signed one."""
 
-    type: ClassVar[str] = "RouteUpserted"
     sid: _Sid
     route: msgspec.Raw
 
 
-class RouteRemoved(_Envelope, frozen=True, kw_only=True, tag="RouteRemoved"):
+class RouteRemoved(_Envelope, frozen=True, kw_only=True):
     """The session ``sid`` has ended and never comes back.
 
     ``status`` says how, for people (:mod:`shared.routes.statuses`). It is decoded separately, so
     that a malformed status does not keep the session.
     """
 
-    type: ClassVar[str] = "RouteRemoved"
     sid: _Sid
     reason: str = ""
     status: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
 
 
-class GrantRevoked(_Envelope, frozen=True, kw_only=True, tag="GrantRevoked", omit_defaults=True):
+class GrantRevoked(_Envelope, frozen=True, kw_only=True, omit_defaults=True):
     """The grants of one ``jti``, of one ``sub``, of all users of ``sid``, or of one ``kid`` ended.
 
     ``at`` is the time of the revocation; only tokens issued up to it are affected. ``proof`` is the
     controller's signature of this revocation alone.
     """
 
-    type: ClassVar[str] = "GrantRevoked"
     sid: _Sid | None = None
     jti: _Text | None = None
     sub: _Text | None = None
@@ -155,10 +152,8 @@ class GrantRevoked(_Envelope, frozen=True, kw_only=True, tag="GrantRevoked", omi
         return f"all:{sid}" if sub is None else f"sub:{sid}:{sub}"
 
 
-class Heartbeat(_Envelope, frozen=True, kw_only=True, tag="Heartbeat"):
+class Heartbeat(_Envelope, frozen=True, kw_only=True):
     """The publisher is alive and nothing changed: ``seq`` is that of the last event."""
-
-    type: ClassVar[str] = "Heartbeat"
 
 
 class UnknownEvent(msgspec.Struct, frozen=True, kw_only=True):
