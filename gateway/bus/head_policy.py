@@ -78,23 +78,10 @@ class HeadPolicy:
     _has_seen_signature: bool = False
     _ended: dict[str, float] = field(init=False, default_factory=dict)
     """Ended sessions, each with the unix time until which it is remembered."""
-    _on_attested: Callable[[float], None] = lambda _age: None
-    _table: Callable[[], RouteTable | None] = lambda: None
-
-    def connect(
-        self,
-        *,
-        table: Callable[[], RouteTable | None],
-        on_attested: Callable[[float], None],
-    ) -> None:
-        """Set what the policy reads and reports to; call it once, before any other method.
-
-        Args:
-            table: Returns the table in use.
-            on_attested: Called with the age, in seconds, of each head signature that verified.
-        """
-        self._table = table
-        self._on_attested = on_attested
+    table: Callable[[], RouteTable | None] = field(init=False)
+    """Returns the table in use; the holder sets it."""
+    on_attested: Callable[[float], None] = field(init=False)
+    """Called with the age, in seconds, of each head signature that verified; likewise."""
 
     @property
     def signed(self) -> bool:
@@ -154,7 +141,7 @@ class HeadPolicy:
 
     def _attest(self, signed_head: SignedHead) -> None:
         # The absolute value: a controller clock that is ahead must not make a head look fresh.
-        self._on_attested(abs(self.wall() - signed_head.at))
+        self.on_attested(abs(self.wall() - signed_head.at))
 
     # Tables
 
@@ -165,7 +152,7 @@ class HeadPolicy:
     @property
     def remembers(self) -> bool:
         """Whether :meth:`check_route` has anything to compare a route with."""
-        return bool(self._ended) or self._table() is not None
+        return bool(self._ended) or self.table() is not None
 
     def has_ended(self, sid: str) -> bool:
         """Return whether the session *sid* has ended and must not come back."""
@@ -180,7 +167,7 @@ class HeadPolicy:
         """
         if self.has_ended(route.sid):
             raise UnreadableRoute("the session has ended before")
-        table = self._table()
+        table = self.table()
         if table is None or not is_proven(table) or table.head.term != term:
             return
         held = table.route(route.sid)

@@ -96,10 +96,8 @@ class RouteTableHolder:
     _noted_state: Bus = Bus.STARTING
 
     def __post_init__(self) -> None:
-        self.policy.connect(
-            table=lambda: self.table,
-            on_attested=lambda age: self.clock.head_signed(self.monotonic() - age),
-        )
+        self.policy.table = lambda: self.table
+        self.policy.on_attested = lambda age: self.clock.head_signed(self.monotonic() - age)
         self.catch_up = CatchUp(on_reached=self.clock.head_confirmed)
 
     @property
@@ -240,7 +238,7 @@ class RouteTableHolder:
                 self.lag_seconds = max(0.0, self.wall() - self._controller_time)
         if outcome is not Outcome.CURRENT:
             self._applied(event)
-        if outcome is Outcome.UNKNOWN:
+        if isinstance(event, UnknownEvent):
             self._pass_unknown(event)
         return outcome
 
@@ -266,15 +264,14 @@ class RouteTableHolder:
             self.table.prune(now)
         self.policy.forget_ended(now)
 
-    def _pass_unknown(self, event: Event) -> None:
+    def _pass_unknown(self, event: UnknownEvent) -> None:
         self.note("unknown")
         now = self.monotonic()
         if now - self._unknown_reported_at < UNKNOWN_SECONDS:
             return
         self._unknown_reported_at = now
         self.catch_up.request_repair(whole=True)
-        kind = event.type if isinstance(event, UnknownEvent) else ""
-        log.warning("received an event of an unknown version or type", extra={"type": kind})
+        log.warning("received an event of an unknown version or type", extra={"type": event.type})
 
     # Another table
 

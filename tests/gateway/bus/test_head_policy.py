@@ -37,7 +37,8 @@ class PolicyRig:
             monotonic=lambda: self.uptime,
             max_age_seconds=300.0,
         )
-        self.policy.connect(table=lambda: self.table, on_attested=self.attested.append)
+        self.policy.table = lambda: self.table
+        self.policy.on_attested = self.attested.append
 
     async def take(self, leader: Leader) -> RouteTable:
         """Put the whole table of *leader* into use."""
