@@ -32,7 +32,6 @@ from gateway.core.limits.addresses import (
 from gateway.relay.ending.closer import SHUTDOWN_SECONDS
 from gateway.relay.gateway import DataPath
 from gateway.relay.http.downstream import DownstreamConnection
-from gateway.relay.plain_sockets import accept
 from gateway.relay.tls_records import connect_tls
 from gateway.relay.transports import descriptor_ceiling, keep_accepted_alive, keepalive_delays
 
@@ -50,6 +49,36 @@ _AFTER_HOLD: Final = 16
 """Accepted after having left connections to other processes: they may be unable to accept."""
 _SHORT_OF: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _LOG_SECONDS: Final = 10.0
+
+
+_FAMILY: Final[Any] = socket.SocketType.family
+_TYPE: Final[Any] = socket.SocketType.type
+_ACCEPT: Final[Any] = socket.SocketType._accept  # type: ignore[attr-defined]  # accept's own call
+
+
+class PlainSocket(socket.socket):
+    """A socket whose ``family`` and ``type`` are integers.
+
+    Python's sockets create an enumeration member on each read of them: five times for a connection
+    that is accepted and passed to a loop. That costs more than the kernel's part.
+    """
+
+    __slots__ = ()
+
+    family = _FAMILY
+    type = _TYPE
+
+
+def accept(listening: socket.socket) -> tuple[PlainSocket, Any]:
+    """Return the next connection of *listening*, and the address of its peer.
+
+    Raises:
+        BlockingIOError: If none is waiting.
+        OSError: As ``socket.accept`` does.
+    """
+    descriptor, address = _ACCEPT(listening)
+    family, kind = _FAMILY.__get__(listening), _TYPE.__get__(listening)
+    return PlainSocket(family, kind, listening.proto, fileno=descriptor), address
 
 
 class Listener:

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from gateway.relay.plain_sockets import accept
+from gateway.relay.listening import accept
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6])
