@@ -21,13 +21,14 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Final, Protocol
+from typing import Final
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from gateway.core.limits.overload import Overload, Step
+from gateway.relay.gateway import DataPath
 
 MEASURE_SECONDS: Final = 0.25
 """A gigabit a second fills 30 MiB in this time; a measurement takes microseconds."""
@@ -47,20 +48,12 @@ deadline."""
 log = logging.getLogger(__name__)
 
 
-class _DataPath(Protocol):
-    """The holder of the connections, as load shedding needs it."""
-
-    @property
-    def open(self) -> int: ...
-    def shed_idle(self, *, stalled_seconds: float) -> int: ...
-
-
 @dataclass(kw_only=True, eq=False, repr=False)
 class OverloadWatch(Collector):
     """Keeps *overload* up to date from :meth:`run` on."""
 
     overload: Overload
-    data_path: Callable[[], _DataPath | None]
+    data_path: Callable[[], DataPath | None]
     """Returns the data path; None before it exists."""
     measure: Callable[[], int | None]
     """Returns the memory in use; None if unknown."""

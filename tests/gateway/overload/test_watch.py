@@ -7,11 +7,13 @@ import ctypes
 import logging
 import os
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from gateway.core.limits.overload import Overload, Step
 from gateway.overload import OverloadWatch, make_trim
+from gateway.relay.gateway import DataPath
 
 
 class Machine:
@@ -25,7 +27,7 @@ class Machine:
         self.overload = Overload(bound)
         self.watch = OverloadWatch(
             overload=self.overload,
-            data_path=lambda: self,
+            data_path=lambda: cast(DataPath, self),
             measure=lambda: self.used,
             trim=self._trim,
         )
