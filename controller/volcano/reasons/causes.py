@@ -8,6 +8,7 @@ matches none is still shown as it is, with the general cause of its reason.
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import Any, Final
 
 _MOST_RESOURCES: Final = 8
@@ -52,6 +53,8 @@ _SCHEDULING: Final = _table(
 """Causes for pods that fit on no node (plugins of kube-scheduler and of Volcano)."""
 
 _QUEUES: Final = _table(
+    # The scheduler's plugin resourcequota: the ResourceQuota of the namespace.
+    (r"^resource quota insufficient", "quota"),
     (r"resource in cluster is overused", "cluster_full"),
     (r"queue resource quota insufficient|overused|insufficient", "queue_full"),
 )
@@ -71,6 +74,13 @@ _MISSING: Final = _table(
 _INSUFFICIENT: Final = re.compile(
     r"[Ii]nsufficient ((?:[a-z0-9.-]+/)?[A-Za-z0-9][\w.-]*?)(?=[.,;:]?(?:\s|$))"
 )
+
+_GO_QUANTITY: Final = re.compile(
+    r"([A-Za-z0-9][\w./-]{0,252}):\{\{(-?\d{1,19}) (-?\d{1,2})\} \{[^{}]{0,40}\} (\S{0,40}) ?"
+    r"(?:DecimalSI|BinarySI|DecimalExponent)\}"
+)
+"""A resource and its ``Quantity`` as Go prints the struct."""
+_LARGEST_SCALE: Final = 18
 
 _IMAGE_WRAPPERS: Final = tuple(
     re.compile(pattern)
@@ -119,7 +129,23 @@ def cause_of_missing(text: str, otherwise: str) -> str:
 
 def resources_in(text: str) -> list[str]:
     """Return the scarce resources, in the order in which they are named."""
-    return list(dict.fromkeys(_INSUFFICIENT.findall(text)))[:_MOST_RESOURCES]
+    found = [*_INSUFFICIENT.findall(text), *(one[1] for one in _GO_QUANTITY.finditer(text))]
+    return list(dict.fromkeys(found))[:_MOST_RESOURCES]
+
+
+def readable_quantities(text: str) -> str:
+    """Return *text* with amounts as Kubernetes writes them, instead of as Go prints its structs.
+
+    Volcano prints a ``ResourceList`` so (``%v``), for example ``cpu:{{2 0} {<nil>} 2 DecimalSI}``.
+    """
+    return _GO_QUANTITY.sub(_readable, text)
+
+
+def _readable(match: re.Match[str]) -> str:
+    name, value, scale, text = match.groups()
+    if not text and abs(int(scale)) <= _LARGEST_SCALE:
+        text = format(Decimal(value).scaleb(int(scale)).normalize(), "f")
+    return f"{name}: {text or value}"
 
 
 def scheduling_details(text: str) -> dict[str, Any]:

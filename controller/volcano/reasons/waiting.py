@@ -29,6 +29,7 @@ from controller.volcano.reasons.causes import (
     cause_of_missing,
     cause_of_queue,
     cause_of_refusal,
+    readable_quantities,
     scheduling_details,
 )
 from controller.volcano.reasons.denials import sentence_of
@@ -146,7 +147,8 @@ def explain_group(
         return None
     if status.get("phase") in (None, "", "Pending"):
         details = scheduling_details(message) | {"cause": cause_of_queue(message)}
-        return Explanation("queued", f"waiting in the queue: {message}", details)
+        text = f"waiting in the queue: {readable_quantities(message)}"
+        return Explanation("queued", text, details)
     return Explanation("unschedulable", message, scheduling_details(message))
 
 

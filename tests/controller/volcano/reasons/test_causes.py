@@ -10,6 +10,7 @@ from controller.volcano.reasons.causes import (
     cause_of_refusal,
     cause_of_scheduling,
     image_error,
+    readable_quantities,
     resources_in,
     start_error,
 )
@@ -106,6 +107,7 @@ def test_reasons_for_an_unschedulable_pod_are_recognised(
         ("queue resource quota insufficient", "queue_full"),  # 1.8
         ("queue resource quota insufficient: insufficient nvidia.com/gpu", "queue_full"),  # 1.15
         ("resource in cluster is overused: overused cpu", "cluster_full"),
+        ("resource quota insufficient, requested: map[], used: map[], limited: map[]", "quota"),
         ("something of next year", "queued"),
     ],
 )
@@ -158,3 +160,17 @@ def test_a_registry_error_is_reported_once(text: str, said: str) -> None:
 )
 def test_reasons_for_an_unstarted_container_are_recognised(text: str, said: str) -> None:
     assert start_error(text) == said
+
+
+def test_amounts_that_volcano_prints_as_structs_are_readable() -> None:
+    said = (
+        "resource quota insufficient, requested: map[limits.memory:{{4294967296 0} {<nil>}  "
+        "BinarySI} requests.cpu:{{2500 -3} {<nil>}  DecimalSI}], used: map[requests.cpu:"
+        "{{6 0} {<nil>} 6 DecimalSI}], limited: map[requests.cpu:{{8 3} {<nil>}  DecimalSI}]"
+    )
+    assert readable_quantities(said) == (
+        "resource quota insufficient, requested: map[limits.memory: 4294967296 requests.cpu: 2.5],"
+        " used: map[requests.cpu: 6], limited: map[requests.cpu: 8000]"
+    )
+    assert resources_in(said) == ["limits.memory", "requests.cpu"]
+    assert readable_quantities("cpu:{{x}}") == "cpu:{{x}}"
