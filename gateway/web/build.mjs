@@ -11,6 +11,7 @@ const PACKAGES = [
   "@xterm/xterm",
   "@xterm/addon-fit",
   "@xterm/addon-search",
+  "@xterm/addon-unicode11",
   "@xterm/addon-web-links",
 ];
 const LICENCES = {

@@ -12,6 +12,7 @@ import { FIRST_LOOK, joinLook } from "./terminal-look.js";
 import { Output } from "./terminal-output.js";
 import { joinSearch } from "./terminal-search.js";
 import { joinShells } from "./terminal-shells.js";
+import { joinWidths } from "./terminal-widths.js";
 import { text } from "./texts.js";
 import { describe, joinWayOut } from "./way-out.js";
 
@@ -35,6 +36,7 @@ let answers = false;
 let heard = 0;
 let asked = 0;
 let patience = ANSWER;
+let half = "";
 
 // Shown for a shell into which a user has typed whose access was revoked since.
 const revoked = document.querySelector("#revoked");
@@ -57,13 +59,14 @@ const terminal = new Terminal({
   disableStdin: !canType,
   macOptionIsMeta: true,
   scrollback: 10_000,
-  // The search addon needs it to highlight matches.
+  // To highlight matches of a search, and to set the widths of characters.
   allowProposedApi: true,
   ...FIRST_LOOK,
 });
 const fit = new FitAddon();
 terminal.loadAddon(fit);
 terminal.loadAddon(new WebLinksAddon());
+joinWidths(terminal);
 terminal.open(screen.querySelector(".terminal-screen"));
 describe(terminal.textarea);
 joinWayOut((element) => element === terminal.textarea);
@@ -81,13 +84,20 @@ function send(bytes) {
   }
 }
 
+/** Returns *text* without the first half of a character: Firefox types emoji in halves. */
+function whole(text) {
+  const all = half + text;
+  half = /[\ud800-\udbff]$/.test(all) ? all.at(-1) : "";
+  return half ? all.slice(0, -1) : all;
+}
+
 const tell = (message) => attached && socket.send(JSON.stringify(message));
 
 function tellSize() {
   if (canType) tell({ type: "resize", cols: terminal.cols, rows: terminal.rows });
 }
 
-terminal.onData((text) => send(encoder.encode(typed(text))));
+terminal.onData((text) => send(encoder.encode(whole(typed(text)))));
 terminal.onBinary((text) => send(Uint8Array.from(text, (character) => character.charCodeAt(0))));
 terminal.onResize(tellSize);
 terminal.onTitleChange((title) => {

@@ -108,6 +108,31 @@ async def lines(page: Page) -> str:
     return text
 
 
+CELLS = [("a", 1), ("\u4e2d", 2), ("e\u0301", 1), ("\u2705", 2), ("\u26a0\ufe0f", 1)]
+CELLS += [("\U0001f642", 2), ("\U0001fae0", 2), ("\U0001f1e9\U0001f1ea", 2)]
+
+
+async def test_characters_take_as_many_cells_as_programs_in_the_shell_count(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await arrive(world, person, shells)
+    for text, cells in CELLS:
+        await shells.write(f"\r\n{text}\x1b[6n".encode())
+        await shells.until_typed(f";{cells + 1}R".encode())
+
+
+async def test_a_character_that_the_browser_types_in_halves_arrives_whole(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await arrive(world, person, shells)
+    await person.page.evaluate("""() => {
+        for (const half of [0xd83d, 0xde42])
+            document.querySelector(".xterm-helper-textarea").dispatchEvent(
+                new KeyboardEvent("keypress", {charCode: half, bubbles: true}));
+    }""")
+    await shells.until_typed("\U0001f642".encode())
+
+
 async def test_a_reconnected_page_resumes_its_output_without_replying_to_replayed_queries(
     world: World, person: Person, shells: Shells
 ) -> None:
