@@ -147,10 +147,8 @@ class DataSetsPlugin(JobPlugin):
         for index, file in enumerate(copied):
             place = find_place(file.source, job.owner, self.context.jobs.pods.volumes)
             root, copy = f"{_SOURCES}/{claims[place.claim]}", f"{_COPIES}/{_name(index)}"
-            home = f"{root}/{place.folder}" if place.folder else root
-            name = "/".join(["", file.source.volume, *file.source.rest])
             limit = (file.size_limit or Quantity(0)).milli // 1000
-            arguments += [file.kind, home, file.source.sub_path, name]
+            arguments += [file.kind, place.folder_in(root), file.source.sub_path, str(file.source)]
             arguments += [f"{copy}/{_COPY}", str(limit)]
             mounts[root] = Mount(volume=claims[place.claim], path=root, read_only=True)
             mounts[copy] = Mount(volume=_name(index), path=copy)

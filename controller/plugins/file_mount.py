@@ -138,9 +138,8 @@ class FileMountPlugin(JobPlugin):
             builder.container(task.name).mounts.extend(_seen(files, claims))
             if files:
                 task.template.init_containers.append(self._look(files, claims))
-        if (
-            is_to_be_cleaned
-        ):  # a copy, too, is mounted on a folder that another job may have created
+        # A copy, too, is mounted on a folder that another job may have created.
+        if is_to_be_cleaned:
             builder.nested_mounts = self._nested_mounts(files)
 
     def _files(self, job: Job, builder: JobBuilder) -> Iterator[_File]:
@@ -171,10 +170,8 @@ class FileMountPlugin(JobPlugin):
     def _look(self, files: list[_File], claims: dict[str, str]) -> Container:
         arguments: list[str] = []
         for file in files:
-            root = f"{_ROOTS}/{claims[file.place.claim]}"
-            home = f"{root}/{file.place.folder}" if file.place.folder else root
-            name = "/".join(["", file.source.volume, *file.source.rest])
-            arguments += [file.kind, home, file.source.sub_path, name, file.name]
+            home = file.place.folder_in(f"{_ROOTS}/{claims[file.place.claim]}")
+            arguments += [file.kind, home, file.source.sub_path, str(file.source), file.name]
         mounts = [
             Mount(volume=volume, path=f"{_ROOTS}/{volume}", read_only=True)
             for volume in claims.values()
@@ -198,11 +195,10 @@ class FileMountPlugin(JobPlugin):
         output, *others = files
         place, volume = output.place, _claims(files)[output.place.claim]
         root = f"{_ROOTS}/{volume}"
-        home = f"{root}/{place.folder}" if place.folder else root
         cleaner = make_helper(
             CLEANING_CONTAINER,
             CLEAN,
-            [home, output.source.sub_path],
+            [place.folder_in(root), output.source.sub_path],
             defaults=self.context.jobs,
             mounts=[Mount(volume=volume, path=root)],
         )

@@ -127,6 +127,10 @@ class VolumePath:
         """The path within the volume."""
         return "/".join(self.rest)
 
+    def __str__(self) -> str:
+        """Return the canonical form, so that one place has one name."""
+        return "/".join(["", self.volume, *self.rest])
+
 
 def parse_path(raw: str) -> VolumePath:
     """Return the place that *raw* names; a single slash at its end is ignored.
@@ -149,13 +153,12 @@ def parse_path(raw: str) -> VolumePath:
 
 
 def check_path(raw: str) -> str:
-    """Return *raw* in the canonical form, so that one place has one name.
+    """Return *raw* in the canonical form.
 
     Raises:
         ValueError: If it is no path.
     """
-    path = parse_path(raw)
-    return "/".join(["", path.volume, *path.rest])
+    return str(parse_path(raw))
 
 
 def place_of(name: str, working_directory: str) -> str:

@@ -51,6 +51,10 @@ class ClaimPath:
     read_only: bool
     holder: tuple[tuple[str, str], ...] = field(default=(), compare=False)
 
+    def folder_in(self, root: str) -> str:
+        """Return the path of ``folder`` if the claim is mounted at *root*."""
+        return f"{root}/{self.folder}" if self.folder else root
+
 
 def find_place(path: VolumePath, owner: Owner, volumes: Mapping[str, VolumeSource]) -> ClaimPath:
     """Return the place of the owner's *path*.
