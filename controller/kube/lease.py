@@ -11,15 +11,19 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 from typing import Final
 
 from controller.kube.client import Kube, Object
-from controller.kube.errors import AlreadyExists, Conflict, KubeError, NotFound
+from controller.kube.errors import AlreadyExists, Conflict, KubeError, NotFound, Throttled
 from controller.kube.kinds import LEASES
 from controller.volcano.names import INSTANCE_LABEL
 
 DURATION_SECONDS: Final = 8
 """A Lease that was not renewed for this time may be taken."""
+THROTTLED_FACTOR: Final = 3
+"""While the API server throttles this process, it may throttle the holder, too, which then renews
+the Lease less often: a candidate waits this many times as long."""
 AWAY_SECONDS: Final = DURATION_SECONDS / 2
 """If the API server was unavailable for this time, a candidate measures the holder's time anew."""
 
@@ -65,6 +69,7 @@ class Lease:
         self._read_at = clock()
         self._failed = False
         """Whether a read has failed since ``_read_at``."""
+        self._throttled_at = -inf
 
     async def take(self) -> bool:
         """Take the Lease if it is free or was not renewed in time; return whether it is held.
@@ -76,6 +81,11 @@ class Lease:
             found = await self._kube.get(LEASES, self._name, self._namespace)
         except NotFound:
             return await self._create()
+        except Throttled:
+            # The server is there. Were this an outage, throttled reads would put a takeover off
+            # for as long as they go on.
+            self._throttled_at = self._clock()
+            raise
         except KubeError:
             self._failed = True
             raise
@@ -126,7 +136,8 @@ class Lease:
         if self._seen is None or self._seen.version != version or was_away:
             self._seen = _Seen(_holder_of(found), version, now)
         duration = (found.get("spec") or {}).get("leaseDurationSeconds") or DURATION_SECONDS
-        return now - self._seen.at >= float(duration)
+        is_throttled = self._throttled_at >= self._seen.at
+        return now - self._seen.at >= float(duration) * (THROTTLED_FACTOR if is_throttled else 1)
 
     async def _create(self) -> bool:
         metadata = {"name": self._name, "labels": {INSTANCE_LABEL: self._instance}}

@@ -263,12 +263,14 @@ class Transport:
     ) -> Object:
         """Return the object in the response; a call that failed is sent again after a pause."""
         request = Request(method, path, query or {}, body, content_type)
-        for pause in PAUSES_SECONDS if method in RETRIED else ():
+        for pause in PAUSES_SECONDS:
             try:
                 return await self.once(request)
             except (Throttled, Unavailable) as error:
                 requested = error.retry_after_seconds or 0.0
-                if not error.status or requested > LONGEST_PAUSE_SECONDS:
+                # A server that throttles a call has done nothing of it, so even a PUT is repeated.
+                is_safe = method in RETRIED or isinstance(error, Throttled)
+                if not is_safe or not error.status or requested > LONGEST_PAUSE_SECONDS:
                     raise
                 await asyncio.sleep(max(requested, pause))
         return await self.once(request)

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 from controller.jobs.cluster.prerequisites import ensure_namespace
 from controller.kube.client import Kube
-from controller.kube.errors import KubeError
+from controller.kube.errors import KubeError, NotFound
 from controller.kube.lease import Lease
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from shared.log import Outage
@@ -106,6 +106,7 @@ class ByLease:
             log, begins="the store is unavailable", ends="the store is available again"
         )
         self._is_free = False
+        self._has_namespace = False
         self._rounds_to_wait = 0
         self._kube = kube
         self._lease = lease
@@ -135,8 +136,14 @@ class ByLease:
 
     async def _try(self) -> bool:
         try:
-            await ensure_namespace(self._kube, self._namespace, instance=self._instance)
+            if not self._has_namespace:
+                await ensure_namespace(self._kube, self._namespace, instance=self._instance)
+                self._has_namespace = True
             return await self._lease.take()
+        except NotFound as error:
+            self._has_namespace = False
+            log.warning("cannot take the Lease", extra={"why": str(error)})
+            return False
         except KubeError as error:
             log.warning("cannot take the Lease", extra={"why": str(error)})
             return False

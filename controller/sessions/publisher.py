@@ -88,7 +88,7 @@ class RoutePublisher:
         self._began_at = revision
         self._published: dict[str, Desired] = {}
         self._sids_of: dict[str, set[str]] = {}
-        self._snapshots = SnapshotReader(store, term=bus.term)
+        self._snapshots = SnapshotReader(store, term=bus.term, monotonic=monotonic)
         self._woken = asyncio.Event()
         self._published_event = asyncio.Event()
         self._rev = 0

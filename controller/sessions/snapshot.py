@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Set
+import time
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Set
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
+from controller.sessions.live_hubs import LiveHubs
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import (
     Hub,
-    alive_hubs,
     forget_dead_hubs,
+    read_heartbeats,
     read_leadership,
     read_store_metadata,
 )
@@ -87,8 +89,11 @@ class SnapshotReader:
     ``dirty_set`` holds the jobs that are due.
     """
 
-    def __init__(self, store: Store, *, term: int) -> None:
+    def __init__(
+        self, store: Store, *, term: int, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
         self._store = store
+        self._live = LiveHubs(monotonic)
         self._term = term
         self._hubs: Mapping[str, Hub] = {}
         self._revision = 0
@@ -154,7 +159,7 @@ class SnapshotReader:
         if revision != self._revision:
             changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
             self.dirty_set.add(changed)
-        hubs = await alive_hubs(transaction, now=now)
+        hubs = self._live.observe(await read_heartbeats(transaction), now=now)
         if hubs != self._hubs:
             # Terminals of a dead hub must move; those without a hub can get one now.
             waiting = await live_sessions(transaction)
@@ -202,7 +207,7 @@ class SnapshotReader:
             sessions = await live_sessions(transaction)
             jobs = self._opened = frozenset(one.job_id for one in sessions)
             records = await find_jobs(transaction, jobs)
-            hubs = await alive_hubs(transaction, now=now)
+            hubs = self._live.observe(await read_heartbeats(transaction), now=now)
             matter = await active_revocations(transaction, now=now)
             revision = (await read_store_metadata(transaction)).revision
         return SessionsSnapshot(
@@ -218,7 +223,7 @@ class SnapshotReader:
         """
         async with self._store.lead(self._term) as transaction:
             await forget_revocations(transaction, now=now)
-            await forget_dead_hubs(transaction, now=now)
+            await forget_dead_hubs(transaction, now=now, alive=self._hubs)
             sessions = await live_sessions(transaction)
         self.dirty_set.add_later({session.job_id for session in sessions} | set(others))
 

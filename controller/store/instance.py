@@ -11,6 +11,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final, Literal, cast
 
@@ -203,6 +204,7 @@ ALIVE_SECONDS: Final = 10.0
 """A hub without a heartbeat for this time is dead."""
 
 _hubs = tables.hubs
+_HEARTBEATS: Final = sa.select(_hubs).order_by(_hubs.c.id)
 _ALIVE_HUBS: Final = (
     sa.select(_hubs).where(_hubs.c.seen_at > sa.bindparam("since")).order_by(_hubs.c.id)
 )
@@ -215,6 +217,14 @@ class Hub:
     id: str
     host: str
     port: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heartbeat:
+    """The last heartbeat of a hub, by the hub's own clock."""
+
+    hub: Hub
+    seen_at: float
 
 
 async def refresh_hub(transaction: Transaction, hub: Hub, *, now: float) -> None:
@@ -237,6 +247,16 @@ async def alive_hubs(transaction: Transaction, *, now: float) -> dict[str, Hub]:
     return {row.id: Hub(id=row.id, host=row.host, port=row.port) for row in rows}
 
 
-async def forget_dead_hubs(transaction: Transaction, *, now: float) -> None:
-    """Remove hubs that have been dead for long."""
-    await transaction.execute(sa.delete(_hubs).where(_hubs.c.seen_at < now - 100 * ALIVE_SECONDS))
+async def read_heartbeats(transaction: Transaction) -> list[Heartbeat]:
+    """Return the last heartbeat of each hub, also of dead ones, in the order of their ids."""
+    rows = await transaction.execute(_HEARTBEATS)
+    return [
+        Heartbeat(hub=Hub(id=row.id, host=row.host, port=row.port), seen_at=row.seen_at)
+        for row in rows
+    ]
+
+
+async def forget_dead_hubs(transaction: Transaction, *, now: float, alive: Iterable[str]) -> None:
+    """Remove hubs that have been dead for long, but none of *alive*: *now* may be wrong."""
+    dead = _hubs.c.seen_at < now - 100 * ALIVE_SECONDS
+    await transaction.execute(sa.delete(_hubs).where(dead, _hubs.c.id.not_in(list(alive))))

@@ -131,7 +131,7 @@ async def test_an_object_is_not_deleted_while_credentials_are_refused(tmp_path: 
             await kube.ensure_deleted(PODS, "a", "ns", "uid")
 
 
-async def test_a_failed_call_is_retried_unless_it_is_a_put(
+async def test_a_failed_call_is_retried_unless_it_is_a_put_that_may_be_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "PAUSES_SECONDS", (0.01, 0.02))
@@ -148,11 +148,15 @@ async def test_a_failed_call_is_retried_unless_it_is_a_put(
         assert len(script.requests) == 9
         with pytest.raises(Throttled):
             await kube.replace(PODS, "a", {}, "ns")
-        assert len(script.requests) == 10
+        assert len(script.requests) == 12
+        script.answer(broken)
+        with pytest.raises(Unavailable):
+            await kube.replace(PODS, "a", {}, "ns")
+        assert len(script.requests) == 13
         script.answer(says({}, 503, **{"Retry-After": "60"}))
         with pytest.raises(Unavailable):
             await kube.merge(PODS, "a", {}, "ns")
-        assert len(script.requests) == 11
+        assert len(script.requests) == 14
 
 
 async def test_open_streams_do_not_block_calls(tmp_path: Path) -> None:

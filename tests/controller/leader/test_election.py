@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.kube.client import Kube, Object
-from controller.kube.errors import Unavailable
+from controller.kube.errors import Throttled, Unavailable
 from controller.kube.kinds import LEASES, PODS, VCJOBS
 from controller.kube.lease import DURATION_SECONDS, Lease
 from controller.leader.election import ByLease
@@ -92,6 +92,32 @@ async def test_a_lease_is_kept_through_an_api_server_outage(
         await fails(other)
         assert not await other.take()
         clock.now += DURATION_SECONDS / 2 + 1
+        assert await other.take()
+
+
+async def test_a_throttled_candidate_takes_over_after_three_times_the_duration(
+    own_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def throttled(other: Lease) -> None:
+        async def refuses(*_: object) -> Object:
+            raise Throttled("too many requests", status=429)
+
+        with monkeypatch.context() as meanwhile:
+            meanwhile.setattr(other._kube, "get", refuses)
+            with pytest.raises(Throttled):
+                await other.take()
+
+    async with Kube.connect(own_cluster.kubeconfig("admin")) as kube:
+        clock = Clock(100.0)
+        one, other = lease(kube, "one", clock), lease(kube, "other", clock)
+        assert await one.take()
+        assert not await other.take()
+        for _ in range(5):
+            clock.now += DURATION_SECONDS / 2
+            await throttled(other)
+            # The holder may be throttled as well.
+            assert not await other.take()
+        clock.now += DURATION_SECONDS / 2
         assert await other.take()
 
 

@@ -6,7 +6,14 @@ from controller.sessions import snapshot
 from controller.sessions.snapshot import SnapshotReader
 from controller.store.database import Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance import Hub, alive_hubs, raise_term, record_published, refresh_hub
+from controller.store.instance import (
+    Heartbeat,
+    Hub,
+    raise_term,
+    read_heartbeats,
+    record_published,
+    refresh_hub,
+)
 from controller.store.jobs.job_rows import insert_job
 from controller.store.sessions.session_rows import Session, end_session, insert_session
 from shared.events import Head
@@ -69,11 +76,11 @@ async def test_during_a_store_read_a_change_of_any_job_matters(
     """The read may include the job's session but not the change; no later event would repair it."""
     reported = []
 
-    async def changes_meanwhile(transaction: Transaction, *, now: float) -> dict[str, Hub]:
+    async def changes_meanwhile(transaction: Transaction) -> list[Heartbeat]:
         reported.append(reader.concerns("j1"))
-        return await alive_hubs(transaction, now=now)
+        return await read_heartbeats(transaction)
 
-    monkeypatch.setattr(snapshot, "alive_hubs", changes_meanwhile)
+    monkeypatch.setattr(snapshot, "read_heartbeats", changes_meanwhile)
     assert not reader.concerns("j1")
     if everything:
         await reader.everything(None, data_lost=False, now=2.0)

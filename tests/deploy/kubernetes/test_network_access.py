@@ -101,6 +101,14 @@ def test_each_process_may_only_connect_to_what_it_needs(objects: list[Object]) -
         assert hubs == {port["containerPort"] for port in listed if port["name"] == "hub"}
 
 
+def test_redis_admits_exactly_the_processes_that_may_connect_to_it(tmp_path: Path) -> None:
+    policies = policies_of(build("overlays/one-namespace", tmp_path))
+    (rule,) = policies["fumarole-redis"]["ingress"]
+    (peer,) = rule["from"]
+    (names,) = peer["podSelector"]["matchExpressions"]
+    assert set(names["values"]) == {name for name, ports in REACHED.items() if REDIS <= ports}
+
+
 def test_gateways_reach_jobs_also_in_a_single_namespace(tmp_path: Path) -> None:
     objects = build("overlays/one-namespace", tmp_path)
     (more,) = [one["spec"] for one in of_kind(objects, "NetworkPolicy")
