@@ -8,6 +8,8 @@ const LONGEST_OPENING = 20_000;
 // A browser opens one WebSocket per address at a time (RFC 6455, 4.1), so another tab may block.
 const LONGEST_QUEUE = 60_000;
 const LOOK_AGAIN = 5_000;
+// If so many upgrades in a row fail while the session is ready, something on the way blocks them.
+const BLOCKED_TRIES = 3;
 // How long the result of a user's action is shown.
 const NOTED = 5_000;
 // A server that refused will most likely refuse again, and may count attempts.
@@ -153,6 +155,8 @@ export class Link {
     this.atOnce = false;
     this.isOpen = false;
     this.sessionIsOver = false;
+    this.isUpgraded = false;
+    this.blockedTries = 0;
     this.reason = "";
     // Ends the current wait; null while there is a connection.
     this.cutShort = () => {};
@@ -247,6 +251,8 @@ export class Link {
       this.drop = drop;
       this.cutShort = () => performance.now() - begun > SETTLED && drop();
       socket.binaryType = "arraybuffer";
+      this.isUpgraded = false;
+      socket.addEventListener("open", () => (this.isUpgraded = true));
       socket.addEventListener(
         "message",
         () => {
@@ -290,9 +296,14 @@ export class Link {
     this.isOpen = now.http === 200;
     this.sessionIsOver = BY_STATUS[now.http] === CLOSE_ENDED;
     if (now.http in BY_STATUS) return told(now) ?? ENDS[BY_STATUS[now.http]];
+    const isStarting = now.state === "starting";
+    // With answer=soon, the upgrade succeeds for every session that is ready.
+    const isBlocked = this.isOpen && !isStarting && !this.isUpgraded;
+    this.blockedTries = isBlocked ? this.blockedTries + 1 : 0;
+    const ready = this.blockedTries < BLOCKED_TRIES ? "" : text("link.blocked");
     this.reason = {
       0: text("link.unreachable"),
-      200: now.state === "starting" ? now.text || now.message || text("link.starting") : "",
+      200: isStarting ? now.text || now.message || text("link.starting") : ready,
       503: text("link.unavailable"),
     }[now.http];
     return null;

@@ -68,6 +68,23 @@ async def test_an_unresponsive_session_does_not_block_other_tabs(
     await expect(other.page.locator(".xterm-rows")).to_contain_text("$")
 
 
+async def test_a_page_whose_upgrades_are_blocked_on_the_way_says_so(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await arrive(world, person, shells)
+    # As behind a proxy that does not pass on upgrades.
+    await person.page.evaluate("""() => {
+        globalThis.Through = WebSocket;
+        globalThis.WebSocket = function () { return new Through("/no"); };
+    }""")
+    shells.sockets[-1].transport.abort()
+    notice = person.page.locator("#notice")
+    await expect(notice).to_contain_text("no connection of the kind WebSocket gets through")
+    await expect(notice).to_contain_text("Trying again in")
+    await person.page.evaluate("() => { globalThis.WebSocket = Through; }")
+    await expect(notice).to_be_hidden()
+
+
 async def test_a_page_with_a_silent_connection_reconnects(
     world: World, person: Person, shells: Shells
 ) -> None:
