@@ -70,9 +70,9 @@ class Attached:
         *,
         mode: Mode,
         abort: Callable[[], None],
-        holder: Holder | None = None,
-        resume: Resume | None = None,
-        names: Callable[[], Sequence[str]] = lambda: ("",),
+        holder: Holder,
+        resume: Resume | None,
+        names: Callable[[], Sequence[str]],
     ) -> None:
         self._holder = holder
         self._resume = resume

@@ -167,9 +167,9 @@ class HeldShells:
         *,
         clock: Callable[[], float],
         wall: Callable[[], float],
-        scrollbacks: Scrollbacks | None = None,
+        scrollbacks: Scrollbacks,
     ) -> None:
-        self.scrollbacks = scrollbacks or Scrollbacks()
+        self.scrollbacks = scrollbacks
         self._wall = wall
         self._revocations = Revocations()
         self._terminals = terminals

@@ -198,7 +198,7 @@ async def serving_hub(
     listen: Address,
     advertise: Address | None,
     registry: CollectorRegistry,
-    scrollbacks: Scrollbacks | None = None,
+    scrollbacks: Scrollbacks,
     clock: Callable[[], float] = time.time,
 ) -> AsyncIterator[HubRole]:
     """Serve terminals until the context ends; then all shells end and the hub unregisters.

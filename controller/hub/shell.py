@@ -65,7 +65,7 @@ class Reader:
 
     __slots__ = ("changed", "counts", "ending", "holder", "may_type", "next", "position", "taken")
 
-    def __init__(self, position: int, holder: Holder | None, *, may_type: bool) -> None:
+    def __init__(self, position: int, holder: Holder, *, may_type: bool) -> None:
         self.position = position
         # Output before it is skipped.
         self.next = 0
@@ -92,7 +92,7 @@ class Shell:
         self,
         stream: TerminalStream,
         first: bytes,
-        scrollbacks: Scrollbacks | None = None,
+        scrollbacks: Scrollbacks,
         guard: ClipboardGuard | None = None,
         *,
         stream_id: str = "",
@@ -108,7 +108,7 @@ class Shell:
         self._typists: set[Holder] = set()
         self.suspect = False
         """Whether a user whose grant was revoked since has sent input."""
-        self._scrollbacks = scrollbacks or Scrollbacks()
+        self._scrollbacks = scrollbacks
         self.scrollback = self._scrollbacks.make()
         self._retired = False
         self._record(first)
@@ -230,13 +230,7 @@ class Shell:
         """Whether a client is attached."""
         return bool(self._readers)
 
-    def enter(
-        self,
-        holder: Holder | None = None,
-        *,
-        may_type: bool = False,
-        resume: Resume | None = None,
-    ) -> Reader:
+    def enter(self, holder: Holder, *, may_type: bool, resume: Resume | None) -> Reader:
         """Return a new client's position; without *resume* it is the end of the replay."""
         reader = Reader(self._place(resume), holder, may_type=may_type)
         self._readers.add(reader)
@@ -284,14 +278,14 @@ class Shell:
         self._moved.set()
         return data, skipped
 
-    async def type(self, data: bytes, reader: Reader | None = None) -> None:
+    async def type(self, data: bytes, reader: Reader) -> None:
         """Send *data* to the shell as input of *reader*; returns when more may be sent."""
         async with self._typing:
-            if self.ending is not None or (reader is not None and reader.ending is not None):
+            if self.ending is not None or reader.ending is not None:
                 return
-            if reader is not None and reader.holder is not None and data:
+            if data:
                 self._remember(reader.holder)
-            if data in INTERRUPTS and reader is not None and self._waits_for(reader):
+            if data in INTERRUPTS and self._waits_for(reader):
                 self._drain.begin()
                 self._moved.set()
             await self._stream.send(data)
@@ -315,7 +309,7 @@ class Shell:
         users who may send input are notified, and decide by :meth:`renew`.
         """
         for reader in self._readers:
-            if reader.ending is None and reader.holder is not None and revoked(reader.holder):
+            if reader.ending is None and revoked(reader.holder):
                 reader.ending = ACCESS_REVOKED
                 reader.changed.set()
         gone = {holder for holder in self._typists if revoked(holder)}

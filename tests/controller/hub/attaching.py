@@ -135,7 +135,8 @@ async def hub_serving(
     async with (
         serving_hub(
             store=store, executor=executor, link_keys=[LINK_KEY], listen=("127.0.0.1", 0),
-            advertise=None, registry=registry, clock=clock, scrollbacks=scrollbacks,
+            advertise=None, registry=registry, clock=clock,
+            scrollbacks=scrollbacks or Scrollbacks(),
         ) as role,
         aiohttp.ClientSession() as http,
         AsyncExitStack() as exits,

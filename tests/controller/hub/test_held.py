@@ -11,6 +11,7 @@ import pytest
 from controller.hub import held as held_module
 from controller.hub.held import HeldShells, NotHeld
 from controller.hub.protocol import ENDED, REPLACED
+from controller.hub.scrollback import Scrollbacks
 from controller.hub.shell import ShellEnd
 from controller.kube.exec import ExecFailed, ExecTarget
 from controller.sessions.terminals import Terminal, TerminalSessions
@@ -102,7 +103,13 @@ async def running(
     terminals: FakeTerminals, executor: FakeExecutor, clock: Callable[[], float] | None = None
 ) -> AsyncIterator[HeldShells]:
     loop = asyncio.get_running_loop()
-    shells = HeldShells(terminals, executor, clock=clock or loop.time, wall=time.time)
+    shells = HeldShells(
+        terminals,
+        executor,
+        clock=clock or loop.time,
+        wall=time.time,
+        scrollbacks=Scrollbacks(),
+    )
     task = asyncio.create_task(shells.run())
     await until(lambda: shells.problem is None)
     try:

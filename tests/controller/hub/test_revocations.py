@@ -12,6 +12,7 @@ import sqlalchemy as sa
 from controller.hub import held, shell
 from controller.hub.claims import Holder, Revocations, holder_of
 from controller.hub.protocol import REPLACED, REVOKED
+from controller.hub.scrollback import Scrollbacks
 from controller.hub.shell import Shell
 from controller.kube.client import Kube
 from controller.kube.exec import PodExec
@@ -224,9 +225,9 @@ async def test_users_of_an_older_gateway_without_grant_are_revocable(
 
 async def test_no_input_of_a_disconnected_client_is_forwarded() -> None:
     stream = FakeStream()
-    made = Shell(stream, b"")
+    made = Shell(stream, b"", Scrollbacks())
     holder = Holder("bob", "t1", "k1", AT)
-    reader = made.enter(holder, may_type=True)
+    reader = made.enter(holder, may_type=True, resume=None)
     await made.type(b"first", reader)
     assert made.withdraw(lambda one: one == holder) is True
     await made.type(b"second", reader)
@@ -238,10 +239,10 @@ async def test_too_many_typists_make_a_shell_untrusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(shell, "MOST_TYPISTS", 2)
-    made = Shell(FakeStream(), b"")
+    made = Shell(FakeStream(), b"", Scrollbacks())
     for number in range(3):
         assert made.suspect is False
-        reader = made.enter(Holder("bob", f"t{number}", "k1", AT), may_type=True)
+        reader = made.enter(Holder("bob", f"t{number}", "k1", AT), may_type=True, resume=None)
         await made.type(b"x", reader)
     assert made.suspect is True
 

@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.hub import shell as shell_module
+from controller.hub.claims import Holder
 from controller.hub.protocol import ENDED, REPLACED, Size
 from controller.hub.scrollback import Scrollbacks
 from controller.hub.shell import WINDOW_BYTES, Reader, Shell, ShellEnd
@@ -28,6 +29,10 @@ async def running(stream: FakeStream, *, limit: int = 1 << 20) -> AsyncIterator[
         await asyncio.gather(task, return_exceptions=True)
 
 
+def enter(shell: Shell) -> Reader:
+    return shell.enter(Holder("ada", "t1", "k1", 0.0), may_type=True, resume=None)
+
+
 def read_all(shell: Shell, reader: Reader) -> bytes:
     result = b""
     while data := shell.read(reader, 1 << 16)[0]:
@@ -38,7 +43,7 @@ def read_all(shell: Shell, reader: Reader) -> bytes:
 async def test_output_is_kept_and_read_by_every_client() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
-        one, two = shell.enter(), shell.enter()
+        one, two = enter(shell), enter(shell)
         stream.write(b"hello", b" world")
         await until(lambda: shell.scrollback.end == 13)
         assert read_all(shell, one) == read_all(shell, two) == b"hello world"
@@ -54,7 +59,7 @@ async def test_the_terminal_has_a_size_before_the_first_client() -> None:
 async def test_a_new_size_is_sent_to_shell_and_clients() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
-        reader = shell.enter()
+        reader = enter(shell)
         read_all(shell, reader)
         await shell.resize(Size(100, 30))
         assert stream.sizes[-1] == (100, 30)
@@ -75,7 +80,7 @@ async def test_the_fastest_client_sets_the_pace(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(shell_module, "PAUSE_SECONDS", 60.0)
     stream = FakeStream()
     async with running(stream) as shell:
-        fast, slow = shell.enter(), shell.enter()
+        fast, slow = enter(shell), enter(shell)
         stream.write(*[CHUNK] * 100)
         await until(lambda: shell.scrollback.end > WINDOW_BYTES + len(CHUNK))
         await asyncio.sleep(0.02)
@@ -96,7 +101,7 @@ async def test_stalled_clients_stall_the_shell_for_a_bounded_time(
     monkeypatch.setattr(shell_module, "PAUSE_SECONDS", 0.05)
     stream = FakeStream()
     async with running(stream, limit=262144) as shell:
-        stuck = shell.enter()
+        stuck = enter(shell)
         stream.write(*[CHUNK] * 100)
         loop = asyncio.get_running_loop()
         began = loop.time()
@@ -112,7 +117,7 @@ async def test_stalled_clients_stall_the_shell_for_a_bounded_time(
 async def test_an_exit_is_reported_with_its_code() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
-        reader = shell.enter()
+        reader = enter(shell)
         stream.write(b"bye")
         stream.exit(3, "command terminated with exit code 3")
         await until(lambda: shell.ending is not None)
@@ -137,7 +142,7 @@ async def test_a_slow_client_applies_backpressure_again_after_progress(
     monkeypatch.setattr(shell_module, "PAUSE_SECONDS", 0.05)
     stream = FakeStream()
     async with running(stream) as shell:
-        slow = shell.enter()
+        slow = enter(shell)
         stream.write(*[CHUNK] * 100)
         await until(lambda: stream.read == 100 * len(CHUNK))
         assert not slow.counts
@@ -168,7 +173,7 @@ async def test_the_first_end_reason_is_kept_and_the_stream_closed() -> None:
 async def test_a_cancelled_shell_hangs_up_and_notifies_clients() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
-        reader = shell.enter()
+        reader = enter(shell)
         read_all(shell, reader)
     assert stream.closed
     assert shell.ending is not None
@@ -179,9 +184,10 @@ async def test_a_cancelled_shell_hangs_up_and_notifies_clients() -> None:
 async def test_input_to_an_ended_shell_is_discarded() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
-        await shell.type(b"a")
+        reader = enter(shell)
+        await shell.type(b"a", reader)
         shell.end(ShellEnd(ENDED, "over"))
-        await shell.type(b"b")
+        await shell.type(b"b", reader)
         await shell.resize(Size(1, 1))
         assert stream.typed == b"a"
         assert (1, 1) not in stream.sizes
@@ -190,7 +196,7 @@ async def test_input_to_an_ended_shell_is_discarded() -> None:
 async def test_a_stream_end_under_backpressure_is_detected() -> None:
     stream = FakeStream()
     async with running(stream) as shell:
-        shell.enter()
+        enter(shell)
         stream.write(*[CHUNK] * 10)
         await until(lambda: shell.scrollback.end > WINDOW_BYTES)
         shell.end(ShellEnd(ENDED, "over"))

@@ -16,6 +16,7 @@ from kubernetes_asyncio.client import Configuration
 from prometheus_client import CollectorRegistry
 
 from controller.hub.protocol import SUBPROTOCOL
+from controller.hub.scrollback import Scrollbacks
 from controller.hub.server import serving_hub
 from controller.kube.exec import PodExec
 from controller.sessions.terminals import target_id, target_path
@@ -94,6 +95,7 @@ async def terminal(tmp_path: Path, store: Store, commands: ExecServer) -> AsyncI
         serving_hub(
             store=store, executor=executor, link_keys=key_file(str(tmp_path / "link.key")),
             listen=("127.0.0.1", 0), advertise=None, registry=CollectorRegistry(),
+            scrollbacks=Scrollbacks(),
         ) as hub,
         aiohttp.ClientSession() as http,
     ):  # fmt: skip
