@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -30,8 +29,6 @@ MOST_RUNS: Final = 10_000
 """The most tool runs whose job is remembered, so that a pod's end is published at once."""
 
 log = logging.getLogger(__name__)
-
-_UNKNOWN: Final[Mapping[str, int]] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,8 +66,8 @@ class DesiredRoutes:
         informer: InformerCache,
         vault: Vault,
         base_domain: str,
-        rank_services: bool = False,
-        positions: Mapping[str, int] = _UNKNOWN,
+        rank_services: bool,
+        positions: Mapping[str, int],
     ) -> None:
         self._store = store
         self._term = term

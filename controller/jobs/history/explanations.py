@@ -105,7 +105,7 @@ def explain_running(job: ObservedJob, pods: Iterable[ObservedPod]) -> Explanatio
     return _on_dead_node(pod for pod in pods if pod.owner_uid == job.uid)
 
 
-def explain_held(pods: Iterable[ObservedPod], job: ObservedJob | None = None) -> Explanation | None:
+def explain_held(pods: Iterable[ObservedPod], job: ObservedJob | None) -> Explanation | None:
     """Return which deleted object keeps the next attempt from beginning; None without one.
 
     The next attempt has a VolcanoJob and pods of the same names. A dead node never confirms a

@@ -284,7 +284,7 @@ class JobRecords:
         return now
 
     async def record_deletion(
-        self, transaction: Transaction, job_id: str, uid: str, *, own: bool = False
+        self, transaction: Transaction, job_id: str, uid: str, *, own: bool
     ) -> None:
         """Record the accepted deletion of the VolcanoJob *uid*, whatever was requested.
 

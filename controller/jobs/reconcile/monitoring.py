@@ -59,7 +59,7 @@ class Monitoring:
         observe: Callable[[str], Awaitable[ObservedState | None]],
         show: Callable[[ObservedState], JobFromServer],
         clock: Callable[[], float],
-        looked_until: Callable[[], float] | None = None,
+        looked_until: Callable[[], float],
     ) -> None:
         self._store = store
         self._term = term
@@ -67,7 +67,7 @@ class Monitoring:
         self._see = observe
         self._show = show
         self._clock = clock
-        self._looked_until = looked_until or clock
+        self._looked_until = looked_until
         self._served: set[str] = set()
         self._suspects: dict[str, set[str]] = {}
         self._alone: set[tuple[str, str]] = set()

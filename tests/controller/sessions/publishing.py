@@ -175,6 +175,8 @@ async def publishing(
             informer=informer,
             vault=Vault([LINK_KEY]),
             base_domain="apps.example.com",
+            rank_services=False,
+            positions={},
         ),
         seal=Seal(LINK_KEY),
         clock=clock,

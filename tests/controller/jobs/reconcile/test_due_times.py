@@ -82,6 +82,7 @@ async def world(store: Store) -> AsyncIterator[World]:
         pipeline=pipeline,
         observe=Observer(store, informer, pipeline).observe,
         show=parts.actions.view_of,
+        looked_until=time.time,
         clock=time.time,
     )
     yield World(store, parts, monitoring)

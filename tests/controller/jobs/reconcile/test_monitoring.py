@@ -68,7 +68,13 @@ async def monitoring(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 
     pipeline = Pipeline([Counting(make_context())], instance="test", namespace="jobs")
     return Monitoring(
-        store=store, term=term, pipeline=pipeline, observe=observe, show=show, clock=clock
+        store=store,
+        term=term,
+        pipeline=pipeline,
+        observe=observe,
+        show=show,
+        looked_until=clock,
+        clock=clock,
     )
 
 
