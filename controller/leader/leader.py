@@ -99,10 +99,11 @@ class Leader:
 
     def degraded(self) -> Sequence[str]:
         """Return what does not work while the API works nevertheless."""
-        term = self._term
+        clocks, term = _clock_problems(self._kube.clock_offset), self._term
         if term is None:
-            return ()
-        return (*term.publisher.problems, *term.rights.problems, *term.reconciler.degraded)
+            return clocks
+        of_term = term.publisher.problems, term.rights.problems, term.reconciler.degraded
+        return (*clocks, *(one for some in of_term for one in some))
 
     def faults(self) -> Sequence[str]:
         """Return what makes no progress although it could: for liveness."""
@@ -222,6 +223,14 @@ class Leader:
     def _job_changed(self, job_id: str) -> None:
         if self._term is not None:
             self._term.publisher.job_changed(job_id)
+
+
+def _clock_problems(offset: float) -> tuple[str, ...]:
+    """Return that the clocks of this process and of the API server differ, if they do."""
+    if not offset:
+        return ()
+    how = "behind" if offset > 0 else "ahead of"
+    return (f"this process' clock is {abs(offset):.0f} s {how} the API server's",)
 
 
 def make_election(process: Process, kube: Kube) -> Election:

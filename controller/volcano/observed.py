@@ -23,11 +23,13 @@ CONTAINER_LOST: Final = "ContainerLost"
 
 No kubelet reports it: see ``parsing``.
 """
+DISRUPTED: Final = "DisruptionTarget"
+"""The reason of a pod whose condition of that type has no known reason."""
 EVICTIONS: Final = frozenset(
     {
         *("Evicted", "Preempting", "Preempted", "Shutdown", "NodeShutdown", "NodeLost"),
-        *("Terminated", "DisruptionTarget", "PreemptionByScheduler", "DeletionByTaintManager"),
-        "Evict",
+        *("Terminated", DISRUPTED, "PreemptionByScheduler", "DeletionByTaintManager"),
+        *("Evict", "DeletionByDeviceTaintManager"),
         *("EvictionByEvictionAPI", "DeletionByPodGC", "TerminationByKubelet"),
         CONTAINER_LOST,
     }

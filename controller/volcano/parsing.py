@@ -30,6 +30,8 @@ from controller.volcano.names import (
 from controller.volcano.observed import (
     CONTAINER_LOST,
     CRASH_LOOP,
+    DISRUPTED,
+    EVICTIONS,
     LARGEST_NUMBER,
     STORAGE_LIMIT,
     Ended,
@@ -390,7 +392,11 @@ def _disruption(status: Mapping[str, Any]) -> tuple[str, str]:
         of_volcano = one.get("type") == "Ready" and one.get("reason") == _EVICTED_BY_VOLCANO
         if of_target or of_volcano:
             word = plain_text(one.get("reason"), _LONGEST_WORD)
-            return word or "DisruptionTarget", plain_text(one.get("message"), _LONGEST)
+            message = plain_text(one.get("message"), _LONGEST)
+            if word in EVICTIONS:
+                return word, message
+            # A reason of a later version of Kubernetes.
+            return DISRUPTED, ": ".join(text for text in (word, message) if text)
     return "", ""
 
 

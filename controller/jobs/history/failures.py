@@ -58,6 +58,7 @@ _EVICTED: Final = MappingProxyType(
         "NodeLost": ("node_lost", "its node no longer answers"),
         "DeletionByTaintManager": ("node_lost", "its node is unreachable, or takes no such pods"),
         "DeletionByPodGC": ("node_lost", "its node is gone"),
+        "DeletionByDeviceTaintManager": ("node_lost", "a device of its node failed"),
         CONTAINER_LOST: ("node_lost", "its node restarted, or lost its containers"),
         "Shutdown": ("node_shutdown", "its node shut down"),
         "NodeShutdown": ("node_shutdown", "its node shut down"),

@@ -53,6 +53,20 @@ async def test_a_standby_states_why_it_is_not_ready(leading: Lead, again: bool, 
         assert w.metric("enqueued_total", reason="asked") is None
 
 
+@pytest.mark.parametrize(
+    ("offset", "how"), [(700.2, "700 s behind"), (-6.0, "6 s ahead of"), (0.0, None)]
+)
+async def test_a_clock_that_differs_from_the_api_servers_is_reported(
+    leading: Lead, offset: float, how: str | None
+) -> None:
+    async with leading() as w:
+        w.leader._kube._transport.clock_offset = offset
+        said = () if how is None else (f"this process' clock is {how} the API server's",)
+        assert w.leader.degraded() == said
+        await w.lead()
+        assert set(said) <= set(w.leader.degraded())
+
+
 async def test_a_leader_reports_what_does_not_work_yet(leading: Lead, store: Store) -> None:
     async with leading() as w:
         assert w.leader._standby.informer.problems() == ()

@@ -76,6 +76,13 @@ CASES: list[tuple[ObservedPod, str, str, str]] = [
          "containers 1Gi. ", ended=ended(137, "ContainerStatusUnknown")), "failed",
      "storage_limit",
      TOOK_MORE + "Pod ephemeral local storage usage exceeds the total limit of containers 1Gi."),
+    (pod(ended=ended(137), **disrupted("DeletionByDeviceTaintManager", "unhealthy")),
+     "evicted", "node_lost", "job 0 was evicted: a device of its node failed: unhealthy"),
+    # A reason that a later version of Kubernetes may have.
+    (pod(ended=ended(137), **disrupted("MovedByBalancer", "to another node")),
+     "evicted", "evicted", "job 0 was evicted: MovedByBalancer: to another node"),
+    (pod(ended=ended(137), **disrupted("MovedByBalancer")),
+     "evicted", "evicted", "job 0 was evicted: MovedByBalancer"),
     (pod(reason="Evicted", message="The node was low on resource: memory.", ended=ended(137)),
      "evicted", "evicted", "job 0 was evicted: The node was low on resource: memory."),
     (pod(**disrupted("PreemptionByScheduler", "default-scheduler: preempting")), "evicted",
