@@ -133,7 +133,10 @@ def _make_reconciler(
         pipeline=core.pipeline,
         cluster=context.cluster,
         prerequisites=Prerequisites(
-            context.kube, instance=context.settings.instance, clock=time.monotonic
+            context.kube,
+            instance=context.settings.instance,
+            clock=time.monotonic,
+            grants=() if jobs.fair_share is None else jobs.fair_share.grants,
         ),
         priorities=PriorityValues(context.kube, clock=time.monotonic),
         recorder=HookRecorder(store, term=term, clock=time.time, tries=context.settings.hook_tries),

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, Final
 
 from controller.jobs.pipeline.builder import JobBuilder, SharedObject
 from controller.jobs.pipeline.plugin import JobPlugin
+from controller.jobs.pipeline.role_bindings import role_bindings
 from controller.jobs.spec.model import Job, OwnerKey, owner_key
 from controller.site.owner_shares import ClaimTemplate, FairShare
 
@@ -31,7 +32,6 @@ _LETTER: Final = {"user": "u", "project": "p"}
 _OTHER: Final = re.compile(r"[^a-z0-9]+")
 _NAME: Final = "fumarole"
 _DENY: Final = "fumarole.default-deny"
-_RBAC: Final = "rbac.authorization.k8s.io"
 
 
 class FairSharePlugin(JobPlugin):
@@ -94,16 +94,7 @@ def _prerequisites(
     """Yield the namespace and the objects in it, in the order of their creation."""
     yield _namespace(owner, name, share, instance=instance)
     # The permission to create the other objects comes first.
-    for grant in share.grants:
-        role = {"apiGroup": _RBAC, "kind": "ClusterRole", "name": grant.role}
-        subject = {"kind": "ServiceAccount", "name": grant.account, "namespace": grant.namespace}
-        yield SharedObject(
-            kind="RoleBinding",
-            name=f"fumarole.{grant.role}",
-            namespace=name,
-            manifest={"roleRef": role, "subjects": [subject]},
-            kept=True,
-        )
+    yield from role_bindings(share.grants, name)
     yield SharedObject(
         kind="NetworkPolicy",
         name=_DENY,

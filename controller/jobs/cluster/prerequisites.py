@@ -19,6 +19,7 @@ from typing import Final
 from controller.jobs.cluster.companion_objects import patch_labelled, set_field
 from controller.jobs.cluster.verdicts import NameTaken, may_be_there
 from controller.jobs.pipeline.builder import SharedObject
+from controller.jobs.pipeline.role_bindings import role_bindings
 from controller.kube.client import Kube, Object
 from controller.kube.errors import (
     AlreadyExists,
@@ -38,6 +39,7 @@ from controller.kube.kinds import (
     SERVICE_ACCOUNTS,
     Kind,
 )
+from controller.site.owner_shares import RoleGrant
 from controller.volcano.names import INSTANCE_LABEL
 
 SHARED_KINDS: Final[dict[str, Kind]] = {
@@ -141,6 +143,8 @@ DOUBTED_SECONDS: Final = 60.0
 """The shortest time for which shared objects count as valid, even if the API server refuses
 jobs."""
 _DOUBTED_LEFT_SECONDS: Final = MADE_FOR_SECONDS - DOUBTED_SECONDS
+RIGHTS_SECONDS: Final = 60.0
+"""How often the RoleBindings in a namespace are created again at most."""
 PAUSE_SECONDS: Final = 0.4
 LONGEST_PAUSE_SECONDS: Final = 15.0
 
@@ -175,12 +179,22 @@ class Prerequisites:
     Args:
         instance: The label of everything that is created here.
         clock: Monotonic seconds.
+        grants: The rights that our accounts have in each owner's namespace.
     """
 
-    def __init__(self, kube: Kube, *, instance: str, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        kube: Kube,
+        *,
+        instance: str,
+        clock: Callable[[], float],
+        grants: Sequence[RoleGrant] = (),
+    ) -> None:
         self._kube = kube
         self._instance = instance
         self._clock = clock
+        self._grants = grants
+        self._rights_until: dict[str, float] = {}
         self._objects = SharedObjects(kube, instance=instance)
         self._good_until: dict[tuple[str, str], float] = {}
         self._made_until: dict[str, float] = {}
@@ -245,6 +259,30 @@ class Prerequisites:
         if problem is None:
             self._good_until[namespace, queue] = self._clock() + GOOD_FOR_SECONDS
         return problem
+
+    async def restore_rights(self, namespace: str) -> None:
+        """Create missing RoleBindings in an owner's namespace, once a minute at most.
+
+        Call it when the API server has refused a step of a job that runs there: its namespace had
+        the bindings, so somebody has deleted one.
+
+        Raises:
+            KubeError: If one cannot be created.
+        """
+        now = self._clock()
+        if not self._grants or self._rights_until.get(namespace, 0.0) > now:
+            return
+        self._rights_until = {name: at for name, at in self._rights_until.items() if at > now}
+        self._rights_until[namespace] = now + RIGHTS_SECONDS
+        try:
+            found = await self._kube.get(NAMESPACES, namespace)
+        except NotFound:
+            return
+        labels = found["metadata"].get("labels") or {}
+        is_going = (found.get("status") or {}).get("phase") == "Terminating"
+        if labels.get(INSTANCE_LABEL) == self._instance and not is_going:
+            for one in role_bindings(self._grants, namespace):
+                await self._objects.ensure(one)
 
     def forget(self) -> None:
         """Drop the cache: a prerequisite has changed."""

@@ -91,6 +91,7 @@ class Actions:
         self._cluster = cluster
         self._recorder = recorder
         self._looked_until = looked_until
+        self._prerequisites = prerequisites
         self._submitting = SubmitActions(
             records,
             pipeline=pipeline,
@@ -197,6 +198,14 @@ class Actions:
         elif isinstance(step, steps.AbortVolcanoJob):
             values = {"reason": SUSPENDING["reason"], "details": None}
         await self._records.update_if_changed(record, message=text, **values)
+
+    async def restore_rights(self, record: JobRecord) -> None:
+        """Restore our RoleBindings in the job's namespace; a failure is logged."""
+        try:
+            await self._prerequisites.restore_rights(record.namespace)
+        except KubeError as error:
+            extra = {"namespace": record.namespace, "why": str(error)}
+            log.warning("role bindings cannot be restored", extra=extra)
 
     async def _park(self, seen: ObservedState, why: str | None) -> None:
         await self._records.update_if_changed(seen.record, parked=why)

@@ -23,7 +23,8 @@ from controller.jobs.history.retries import UNKNOWN_TRIGGER, policies_of, trigge
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import Details, SetOutcome, StartNextAttempt
 from controller.jobs.reconcile.workqueue import RequeueAfter
-from controller.kube.errors import Forbidden
+from controller.kube.client import Objects
+from controller.kube.errors import Forbidden, KubeError
 from controller.store.database import Transaction
 from controller.store.jobs.folders import release_mount_points
 from controller.store.jobs.job_rows import (
@@ -56,6 +57,9 @@ from shared.audit import AuditRecord, write_audit
 
 LOOK_AGAIN_SECONDS = 2.0
 PENDING_SECONDS: Final = 10.0
+EVENTS_SECONDS: Final = 120.0
+"""How long the events of a VolcanoJob that has ended are waited for. They may have a database of
+their own, which can be away while all else works."""
 """The pause while Volcano takes no command: it is busy, or away."""
 FORBIDDEN_SECONDS = 30.0
 _NEW_ATTEMPT: Final = MappingProxyType(
@@ -327,7 +331,7 @@ class EndActions:
         record, job = seen.record, seen.job
         if job is None:
             return False
-        found = explain_refused(await self._cluster.find_events(job), since=since)
+        found = explain_refused(await self._events_of(seen, job), since=since)
         if found is None:
             return False
         explained = {"uid": job.uid, "since": job.phase_since, **asdict(found)}
@@ -341,7 +345,22 @@ class EndActions:
         """
         if seen.job is None:
             return False
-        return has_command(await self._cluster.find_events(seen.job), action)
+        return has_command(await self._events_of(seen, seen.job), action)
+
+    async def _events_of(self, seen: ObservedState, job: ObservedJob) -> Objects:
+        """Return the events about the VolcanoJob; none if they cannot be read for long.
+
+        Raises:
+            KubeError: If they cannot be read, soon after the VolcanoJob's phase was observed.
+        """
+        try:
+            return await self._cluster.find_events(job)
+        except KubeError as error:
+            if seen.now < seen.phase_seen_at + EVENTS_SECONDS:
+                raise
+            extra = {"job": seen.record.id, "why": str(error)}
+            log.warning("a job ends without its events, which cannot be read", extra=extra)
+            return []
 
     async def finish(self, record: JobRecord) -> None:
         """Make the outcome the final state, and remove the data that was kept for the job."""

@@ -321,3 +321,20 @@ async def test_a_job_ends_whose_namespace_hangs_in_its_deletion(
         assert ended["reason"] in ("deleted", "lost")
         there = await admin.get(PLURALS["Namespace"], namespace)
         assert there["status"]["phase"] == "Terminating"
+
+
+async def test_a_deleted_role_binding_is_restored_when_a_step_of_a_job_is_refused(
+    cluster: EmbeddedCluster, processes: Controller
+) -> None:
+    run = {"image": "python", "invocation": {"command": ["sleep", "600"]}, "stop_grace_seconds": 1}
+    await processes.submit("unbound", owner={"user": "mallory"}, **run)
+    await processes.until("unbound", "RUNNING")
+    async with Kube.connect(cluster.kubeconfig("admin")) as admin:
+        (pod,) = await admin.list(PODS, labels="fumarole.dev/job=unbound")
+        namespace = pod["metadata"]["namespace"]
+        for role in ("fumarole-jobs", "fumarole-terminals"):
+            await admin.delete(ROLE_BINDINGS, f"fumarole.{role}", namespace)
+        await processes.call("DELETE", "/v1/jobs/unbound", expect=202)
+        await processes.until("unbound", "SUCCESS", "FAILURE")
+        for role in ("fumarole-jobs", "fumarole-terminals"):
+            await admin.get(ROLE_BINDINGS, f"fumarole.{role}", namespace)

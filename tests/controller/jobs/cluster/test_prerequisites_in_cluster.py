@@ -15,6 +15,7 @@ from controller.jobs.cluster.prerequisites import (
     GOOD_FOR_SECONDS,
     LONGEST_PAUSE_SECONDS,
     MADE_FOR_SECONDS,
+    RIGHTS_SECONDS,
     Prerequisites,
 )
 from controller.jobs.cluster.verdicts import NameTaken
@@ -31,6 +32,8 @@ from controller.kube.kinds import (
     SECRETS,
 )
 from controller.kube.transport import Transport
+from controller.site.owner_shares import RoleGrant
+from controller.volcano.names import INSTANCE_LABEL
 from deploy.local.cluster import EmbeddedCluster
 from tests.clock import Clock
 from tests.controller.plugins.test_fair_share import file, plan_of
@@ -297,3 +300,24 @@ async def test_prerequisites_report_missing_objects_and_create_the_namespace(
     assert first is None or "being prepared" in first
     await eventually(lambda: is_ready("new-ground"))
     assert (await admin.get(NAMESPACES, "new-ground"))["status"]["phase"] == "Active"
+
+
+async def test_role_bindings_are_restored_once_a_minute_in_our_namespaces_only(
+    kube: Kube, admin: Kube, clock: Clock
+) -> None:
+    grant = RoleGrant(role="fumarole-jobs", namespace="system", account="controller")
+    prerequisites = Prerequisites(kube, instance="test", clock=clock, grants=[grant])
+    for name, instance in (("bound", "test"), ("of-others", "other")):
+        metadata = {"name": name, "labels": {INSTANCE_LABEL: instance}}
+        await admin.create(NAMESPACES, {"metadata": metadata})
+    for name in ("bound", "of-others", "no-such-namespace"):
+        await prerequisites.restore_rights(name)
+    found = await admin.get(ROLE_BINDINGS, "fumarole.fumarole-jobs", "bound")
+    assert found["roleRef"]["name"] == "fumarole-jobs"
+    assert not await admin.list(ROLE_BINDINGS, "of-others")
+    await admin.delete(ROLE_BINDINGS, "fumarole.fumarole-jobs", "bound")
+    await prerequisites.restore_rights("bound")
+    assert not await admin.list(ROLE_BINDINGS, "bound")
+    clock.now += RIGHTS_SECONDS
+    await prerequisites.restore_rights("bound")
+    assert await admin.list(ROLE_BINDINGS, "bound")

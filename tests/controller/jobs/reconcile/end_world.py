@@ -16,7 +16,7 @@ from controller.jobs.reconcile.ending import EndActions
 from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.spec.accepted import Vault
-from controller.kube.errors import Forbidden
+from controller.kube.errors import Forbidden, Unavailable
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import (
@@ -60,9 +60,12 @@ class Cluster:
         self.given_away = False
         self.told: list[tuple[object, ...]] = []
         self.events: list[Mapping[str, Any]] = []
+        self.events_fail = False
 
     async def find_events(self, job: ObservedJob) -> Sequence[Mapping[str, Any]]:
         assert job.uid == UID
+        if self.events_fail:
+            raise Unavailable("etcdserver: leader changed", status=500)
         return self.events
 
     async def find_volcano_job(self, namespace: str, name: str, job_id: str) -> ObservedJob | None:

@@ -8,12 +8,14 @@ from typing import Any
 import pytest
 
 from controller.jobs.history.job_record import State
+from controller.jobs.reconcile.ending import EVENTS_SECONDS
 from controller.jobs.reconcile.lifecycle.steps import (
     ConfirmNotRefused,
     IssueCommand,
     SetOutcome,
     StartNextAttempt,
 )
+from controller.kube.errors import Unavailable
 from controller.store.database import Store
 from controller.store.jobs.job_rows import (
     update_and_notify,
@@ -150,6 +152,24 @@ async def test_a_given_up_job_is_decided_anew_if_an_event_says_that_its_pods_wer
         }
         # An event from before is no reason.
         await w.actions.do(ConfirmNotRefused(stopped, since=9e9), replace(seen, record=after))
+        assert (await w.record()).end_reason == "stopped"
+
+
+async def test_a_job_ends_without_events_that_cannot_be_read_for_long(
+    store: Store, clock: Clock
+) -> None:
+    job = make_observed("Terminated", phase_since=50.0)
+    stopped = SetOutcome(State.FAILURE, "stopped", "its VolcanoJob is Terminated")
+    async with world(store, clock, RUNS) as w:
+        w.cluster.events_fail = True
+        seen = make_observed_state(RUNS, job, now=1000.0, phase_seen_at=1000.0 - EVENTS_SECONDS + 1)
+        with pytest.raises(Unavailable):
+            await w.actions.do(ConfirmNotRefused(stopped), seen)
+        with pytest.raises(Unavailable):
+            await w.ends.was_commanded(seen, "AbortJob")
+        seen = replace(seen, now=1001.0)
+        assert not await w.ends.was_commanded(seen, "AbortJob")
+        await w.actions.do(ConfirmNotRefused(stopped), seen)
         assert (await w.record()).end_reason == "stopped"
 
 
