@@ -1,5 +1,6 @@
-// The touch keyboard: it writes into fields only, so the page has an invisible one. Changes of its
-// text are sent to the desktop as keys.
+// Touch keyboards, input methods (Chinese, Japanese, Korean) and dead keys write into fields only, so
+// the page has an invisible one. Changes of its text are sent to the desktop as keys. Shortcuts and
+// other keys without text are forwarded to noVNC.
 
 // X11 keysyms: for characters beyond Latin-1, the code point plus this bit (X11, appendix A).
 const UNICODE = 0x1000000;
@@ -23,6 +24,9 @@ const NAMED = {
 // spaces, since keyboards turn two of them into a full stop.
 const FILLER = "_".repeat(32);
 const LONGEST = 256;
+// The field composes text of these.
+const COMPOSED = new Set(["Dead", "Process", "Unidentified"]);
+const LOCKS = ["CapsLock", "NumLock", "ScrollLock"];
 
 /** Returns the keysym of a character; 0 if it has none. */
 function keysymOf(character) {
@@ -42,10 +46,30 @@ export function keysBetween(before, now) {
   return [...old.slice(same).map(() => BACKSPACE), ...typed];
 }
 
-/** Connects button and field to the desktop current(); calls cover(covered) for the keyboard. */
-export function joinKeyboard(current, cover) {
+/** Returns whether a key writes text into a field. */
+function isText(event) {
+  if (event.isComposing || COMPOSED.has(event.key)) return true;
+  const isShortcut = event.ctrlKey || event.altKey || event.metaKey;
+  return [...event.key].length === 1 && (!isShortcut || event.getModifierState("AltGraph"));
+}
+
+/** Forwards a key to noVNC, which listens at its canvas. */
+function forward(event, type = event.type) {
+  const locks = Object.fromEntries(LOCKS.map((name) => [`modifier${name}`, event.getModifierState(name)]));
+  const { key, code, location, repeat, ctrlKey, altKey, shiftKey, metaKey } = event;
+  const same = { key, code, location, repeat, ctrlKey, altKey, shiftKey, metaKey, ...locks };
+  document.querySelector(".desktop-screen canvas")?.dispatchEvent(new KeyboardEvent(type, same));
+}
+
+/**
+ * Connects button and field to the desktop current(). Calls tell(shown, covers) when the field
+ * begins or ends to take the keys; covers is set if a touch keyboard covers a part of the page.
+ */
+export function joinKeyboard(current, tell) {
   const button = document.querySelector("#keyboard");
   const field = document.querySelector("#typed");
+  const isTouched = matchMedia("(any-pointer: coarse)").matches;
+  const down = new Map();
   let before = FILLER;
 
   function press(keysym) {
@@ -59,15 +83,15 @@ export function joinKeyboard(current, cover) {
 
   function changed(shown) {
     button.setAttribute("aria-pressed", String(shown));
-    if (shown) cover(true);
+    if (shown) tell(true, isTouched);
     takeHeight();
-    if (!shown) cover(false);
+    if (!shown) tell(false, false);
   }
 
   // The keyboard covers the lower part of the page, and not every browser shrinks the page.
   const view = globalThis.visualViewport;
   function takeHeight() {
-    const shown = document.activeElement === field;
+    const shown = isTouched && document.activeElement === field;
     document.body.style.height = shown && view ? `${view.height}px` : "";
   }
   view?.addEventListener("resize", takeHeight);
@@ -76,19 +100,38 @@ export function joinKeyboard(current, cover) {
     refill();
     changed(true);
   });
-  field.addEventListener("blur", () => changed(false));
-  field.addEventListener("input", ({ isComposing }) => {
+  field.addEventListener("blur", () => {
+    for (const event of down.values()) forward(event, "keyup");
+    down.clear();
+    changed(false);
+  });
+  function send() {
     keysBetween(before, field.value).forEach(press);
     before = field.value;
+  }
+
+  field.addEventListener("input", ({ isComposing }) => {
+    // Touch keyboards compose every word, and show it nowhere else. Of others, only the result counts.
+    if (isComposing && !isTouched) return;
+    send();
     if (!isComposing && (before.length < FILLER.length / 2 || before.length > LONGEST)) refill();
   });
-  field.addEventListener("compositionend", () => before.length > LONGEST && refill());
-  field.addEventListener("keydown", (event) => {
-    // Composed text changes the field and is handled by the input event.
-    if (event.isComposing || !Object.hasOwn(NAMED, event.key)) return;
-    event.preventDefault();
-    press(NAMED[event.key]);
+  field.addEventListener("compositionend", () => {
+    send();
+    if (before.length > LONGEST) refill();
   });
+  field.addEventListener("keydown", (event) => {
+    // Text changes the field and is handled by the input event.
+    if (isText(event)) return;
+    event.preventDefault();
+    if (Object.hasOwn(NAMED, event.key)) {
+      press(NAMED[event.key]);
+    } else if (event.code) {
+      down.set(event.code, event);
+      forward(event);
+    }
+  });
+  field.addEventListener("keyup", (event) => down.delete(event.code) && forward(event));
 
   // The focus stays until the click, so that the button can also close the keyboard.
   button.onpointerdown = (event) => event.preventDefault();
@@ -96,6 +139,6 @@ export function joinKeyboard(current, cover) {
     if (document.activeElement === field) current()?.focus();
     else field.focus();
   };
-  button.hidden = document.body.dataset.mode !== "control" || !matchMedia("(any-pointer: coarse)").matches;
+  button.hidden = document.body.dataset.mode !== "control";
   return () => document.activeElement === field;
 }

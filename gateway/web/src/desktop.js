@@ -158,15 +158,15 @@ const roundTrip = new RoundTrip(
 const look = new Look(() => desktop);
 const isTyping = joinKeyboard(
   () => desktop,
-  (shown) => {
-    look.cover(shown);
-    // A touch then moves the pointer only, and the touch keyboard stays open.
+  (shown, covers) => {
+    look.cover(covers);
+    // A touch or a click then moves the pointer only, and the field keeps the keys.
     if (desktop) desktop.focusOnClick = !shown;
   },
 );
 
 joinWayOut(
-  (element) => element?.tagName === "CANVAS",
+  (element) => element?.tagName === "CANVAS" || element?.id === "typed",
   // noVNC releases all keys on blur of the window; their keyup events go to the focused button.
   () => dispatchEvent(new Event("blur")),
 );
