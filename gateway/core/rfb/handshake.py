@@ -19,7 +19,9 @@ VNC_SECURITY: Final = 2
 CHALLENGE_BYTES: Final = 16
 PASSWORD_BYTES: Final = 8
 MAX_REASON_BYTES: Final = 1024
-MAX_UNREAD_BYTES: Final = 1 << 20
+MAX_UNREAD_BYTES: Final = 1 << 16
+"""Of one side, ahead of the handshake. A side that keeps the protocol sends nothing ahead, and a
+side may wait for minutes until the other one continues."""
 
 _REFUSED: Final = b"The desktop did not accept the password."
 _REFUSED_OURS: Final = b"The password that the job names for its desktop is not the desktop's."
@@ -86,8 +88,6 @@ class Handshake:
         """
         unread = self._unread[side]
         unread += data
-        if len(unread) > MAX_UNREAD_BYTES:
-            raise RfbError("too much came before the handshake was over")
         while not self.done and len(self._unread[self._needs[0]]) >= self._needs[1]:
             source, count = self._needs
             piece = bytes(self._unread[source][:count])
@@ -96,6 +96,8 @@ class Handshake:
                 self._needs = self._steps.send(piece)
             except StopIteration:
                 self.done = True
+        if not self.done and len(unread) > MAX_UNREAD_BYTES:
+            raise RfbError("too much came before the handshake was over")
 
     def rest(self, side: Side) -> bytes:
         """Return the bytes that *side* sent after the handshake, once."""

@@ -181,10 +181,23 @@ def test_a_desktops_refusal_reason_is_forwarded_to_the_browser(reason: bytes) ->
     assert talk.browser == b"RFB 003.008\n\x00" + counted
 
 
-def test_input_during_the_handshake_is_bounded() -> None:
+@pytest.mark.parametrize("side", list(Side))
+def test_input_ahead_of_the_handshake_is_bounded(side: Side) -> None:
+    """The other side may not continue for minutes, and its user for hours."""
     talk = Talk()
+    talk.desktop_says(b"RFB 003.008\n\x01\x02")
+    talk.browser_says(b"RFB 003.008\n")
+    talk.desktop_says(CHALLENGE)
     with pytest.raises(RfbError):
-        talk.browser_says(bytes((1 << 20) + 1))
+        talk.feed(side, b"\x02" + bytes(1 << 17), split=1 << 16)
+
+
+def test_any_number_of_bytes_may_follow_the_end_of_the_handshake() -> None:
+    talk = Talk()
+    talk.desktop_says(b"RFB 003.008\n\x01\x01" + OK)
+    talk.browser_says(b"RFB 003.008\n\x01\x01" + bytes(1 << 18))
+    assert talk.handshake.done
+    assert len(talk.handshake.rest(Side.BROWSER)) == 1 << 18
 
 
 def test_a_password_is_not_in_the_repr() -> None:
