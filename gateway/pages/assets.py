@@ -11,6 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
 
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.payload import BytesPayload
+
 from shared.errors import SettingsError
 
 BUILD_FOLDER: Final = Path(__file__).resolve().parent.parent / "web" / "build"
@@ -22,6 +25,24 @@ _TYPES: Final[Mapping[str, str]] = {
     ".svg": "image/svg+xml",
     ".txt": "text/plain; charset=utf-8",
 }
+
+
+PORTION_BYTES: Final = 1 << 15
+
+
+class PortionedPayload(BytesPayload):
+    """A body that is written in portions, as fast as the browser reads.
+
+    Over plain TCP all connections share the bytes of a file. TLS would encrypt the whole file at
+    once, and keep half a MiB for each client that reads nothing.
+    """
+
+    async def write(self, writer: AbstractStreamWriter) -> None:
+        """Write the body."""
+        body = memoryview(self._value)
+        for at in range(0, len(body), PORTION_BYTES):
+            await writer.write(body[at : at + PORTION_BYTES])
+            await writer.drain()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
 from gateway.core.downstream.end_notice import make_notice, notice_starts_at
 from gateway.core.http.accept import accepts_gzip
 from gateway.core.http.oversize import is_same_origin_navigation
-from gateway.pages.assets import Assets
+from gateway.pages.assets import Assets, PortionedPayload
 from gateway.pages.documents import EndNotice, Screen
 from gateway.pages.errors import job_url
 from gateway.pages.responses import Responses, field_of, page_request_of, texts_for
@@ -131,8 +131,9 @@ class SessionPages:
         }
         body = asset.compressed
         if body is None or not accepts_gzip(field_of(request, "Accept-Encoding")):
-            return web.Response(body=asset.body, headers=headers)
-        return web.Response(body=body, headers=headers | {"Content-Encoding": "gzip"})
+            return web.Response(body=PortionedPayload(asset.body), headers=headers)
+        headers["Content-Encoding"] = "gzip"
+        return web.Response(body=PortionedPayload(body), headers=headers)
 
     async def jwks(self, request: web.Request) -> web.Response:
         """Serve the public keys that verify assertions; needs no grant."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncIterator
 from contextlib import suppress
@@ -11,12 +12,14 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
+from gateway.pages.assets import BUILD_FOLDER, STATIC_PREFIX
 from tests.contract.messages import request
 from tests.contract.rig import new_source
 from tests.pressure.attack import SLACK_BYTES, attacked
 from tests.pressure.browser import Browser, GatewayClosed
 from tests.pressure.gateway_under_test import (
     DEADLINE_SECONDS,
+    SMALL_WINDOW,
     PressureRig,
     make_context,
     running_ground,
@@ -31,6 +34,9 @@ CLIENT_HELLO = b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03"
 HEAD_BYTES, COOKIE_BYTES = 64 << 10, 256 << 10
 # docs/limits.md: an idle connection keeps a head of up to 8 KiB, with what was read from it.
 KEPT_BYTES = 64 << 10
+# The same page: TLS keeps 53 KiB when idle, and what it has encrypted for a reader.
+UNREAD_FILE_BYTES = 200 << 10
+FILES = json.loads((BUILD_FOLDER / "manifest.json").read_text("utf-8")).values()
 # What the work on a few heads at once needs.
 HANDLED_BYTES = 16 << 20
 
@@ -98,6 +104,31 @@ async def test_idle_connections_keep_nothing_of_heads_of_maximum_length(plain: P
     async with attacked(plain, most=KEPT_BYTES * count + HANDLED_BYTES):
         for browser in await crowd(plain, head, count=count):
             assert await browser.status() == 401
+
+
+@pytest.mark.parametrize("coding", ["gzip", "identity"])
+async def test_files_that_are_not_read_use_bounded_memory(ground: PressureRig, coding: str) -> None:
+    count, session = 40, await ground.rig.session()
+    largest = max((BUILD_FOLDER / name for name in FILES), key=lambda file: file.stat().st_size)
+    fields = [("Accept-Encoding", coding)]
+    data = request("GET", STATIC_PREFIX + largest.name, host=session.host, fields=fields)
+    async with attacked(ground, most=count * UNREAD_FILE_BYTES + HANDLED_BYTES // 4):
+        for _ in range(count):
+            browser = await ground.browser(window=SMALL_WINDOW)
+            await browser.send(data)
+        await asyncio.sleep(0.5)
+
+
+async def test_a_file_that_is_read_slowly_arrives_whole(ground: PressureRig) -> None:
+    session = await ground.rig.session()
+    largest = max((BUILD_FOLDER / name for name in FILES), key=lambda file: file.stat().st_size)
+    browser = await ground.browser(window=SMALL_WINDOW)
+    data = request("GET", STATIC_PREFIX + largest.name, host=session.host, fields=[])
+    await browser.send(data)
+    await asyncio.sleep(0.5)
+    head = await browser.read_until(b"\r\n\r\n")
+    assert b"\r\nContent-Length: %d\r\n" % largest.stat().st_size in head
+    assert await browser.read_to_end() == largest.read_bytes()
 
 
 async def test_a_long_head_byte_by_byte_costs_linear_time(ground: PressureRig) -> None:

@@ -18,13 +18,16 @@ from gateway.core.http.framing import Body, FramingError
 from gateway.core.limits.connection_quota import ARRIVAL_SECONDS
 from gateway.relay.context import Context
 from gateway.relay.ending.closer import Lingering
-from gateway.relay.transports import pause_reading, reset, resume_reading
+from gateway.relay.transports import is_tls, pause_reading, reset, resume_reading
 
 EXTRA_INFO: Final = "fumarole"
 """``request.transport.get_extra_info(EXTRA_INFO)`` returns the decision on a request: a
 :class:`gateway.core.access.decision.ServePage`."""
 READ_SECONDS: Final = 10.0
 """The time for a page to be sent and read before its connection may be evicted."""
+TLS_HIGH_BYTES: Final = 1 << 15
+"""The high-water mark towards the browser over TLS, which encrypts at once what is written. Clients
+of pages are often unknown."""
 _OF_THE_APP: Final = frozenset({CLOSE_DRAINING, CLOSE_SERVICE_RESTART})
 """End reasons after which the browser may return with the same right."""
 
@@ -60,6 +63,8 @@ class PageConnection(asyncio.Protocol):
     def start(self, page_request: ServePage, head: bytes, trailing: bytes) -> None:
         """Give the page its request; *trailing* followed the head."""
         self.browser.set_protocol(self)
+        if is_tls(self.browser):
+            self.browser.set_write_buffer_limits(high=TLS_HIGH_BYTES)
         page = self.page
         if page is None:  # already lost
             return
