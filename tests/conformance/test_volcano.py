@@ -246,7 +246,12 @@ async def test_an_aborted_job_keeps_its_object_and_can_be_resumed(
 
     await eventually(is_told)
     await _until(kube, namespace, "a", "Aborted")
-    assert await _pods(kube, namespace) == []
+
+    async def are_gone() -> bool:
+        return await _pods(kube, namespace) == []
+
+    # Volcano does not wait for their grace periods.
+    await eventually(are_gone)
     await _command(kube, namespace, job, "ResumeJob")
     resumed = await _until(kube, namespace, "a", "Running")
     assert resumed["status"]["retryCount"] == 1

@@ -136,6 +136,14 @@ def triggered(policies: Policies, runs: Iterable[PodRecord]) -> Triggered | None
     return min(found, key=lambda one: one.at + (one.rule.timeout_seconds or 0), default=None)
 
 
+def by_replica(runs: Iterable[PodRecord]) -> dict[tuple[str, int], list[PodRecord]]:
+    """Return the records of each replica's pods, by task and index; the last one is at the end."""
+    found = dict[tuple[str, int], list[PodRecord]]()
+    for run in sorted(runs, key=age):
+        found.setdefault((run.task, run.index), []).append(run)
+    return found
+
+
 def last_of_replicas(runs: Iterable[PodRecord]) -> list[PodRecord]:
     """Return the record of each replica's last pod."""
     last = {(run.task, run.index): run for run in sorted(runs, key=age)}
@@ -204,8 +212,40 @@ def used_retries(counted: int, runs: Iterable[PodRecord], followed: Triggered | 
             whatever triggered it.
     """
     about = followed.pod_uid if followed is not None else None
-    evicted = sum(1 for run in runs if was_taken(run) and run.pod_uid != about)
+    evicted = _retries_of_evictions(counted, runs, about)
     return max(0, counted - evicted) + (followed is not None)
+
+
+def _retries_of_evictions(counted: int, runs: Iterable[PodRecord], about: str | None) -> int:
+    """Return how many of the *counted* retries went to evictions, except that of the pod *about*.
+
+    To Volcano, each change of a pod that is being deleted is another eviction. So with RestartPod
+    or RestartTask a single one may count several times, until a pod of the replica runs again.
+    Without a policy for evictions it does not count at all.
+    """
+    spans, unknown = list[tuple[int, int]](), 0
+    for of_replica in by_replica(runs).values():
+        for at, run in enumerate(of_replica):
+            if not was_taken(run) or run.pod_uid == about:
+                continue
+            if run.retry is None:
+                unknown += 1
+                continue
+            began = (one for one in of_replica[at + 1 :] if one.started_at is not None)
+            again = next(began, None)
+            until = counted if again is None else again.retry or 0
+            spans.append((run.retry, min(until, counted)))
+    return _length_of_union(spans) + unknown
+
+
+def _length_of_union(spans: Iterable[tuple[int, int]]) -> int:
+    """Return how many numbers the half-open *spans* cover together."""
+    length, reached = 0, -1
+    for first, last in sorted(spans):
+        begin = max(first, reached)
+        if last > begin:
+            length, reached = length + last - begin, last
+    return length
 
 
 _DONE = {

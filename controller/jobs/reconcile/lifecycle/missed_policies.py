@@ -16,13 +16,14 @@ created again. The other ranks then go on beside a rank that has begun anew.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Final, TypeAlias
+from typing import Final
 
 from controller.jobs.history.failures import explain_run
-from controller.jobs.history.pod_records import age, was_taken
+from controller.jobs.history.pod_records import was_taken
 from controller.jobs.history.retries import (
     Policies,
     Triggered,
+    by_replica,
     policies_of,
     triggered,
     used_retries,
@@ -45,9 +46,6 @@ MISSED_SECONDS: Final = 300.0
 
 _PHASES: Final = ("Pending", "Running")
 _OVER: Final = ("Succeeded", "Failed")
-
-Replica: TypeAlias = tuple[str, int]
-"""A task and an index."""
 
 
 def missed_first(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
@@ -106,7 +104,7 @@ def _missed_eviction(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wai
     if len(seen.runs) <= len(seen.own(seen.pods)):
         return None
     policies, due_at = policies_of(seen.record), list[float]()
-    replicas = _by_replica(seen.runs)
+    replicas = by_replica(seen.runs.values())
     replaced = list(_replaced(replicas, job))
     for before, last in replaced:
         rule = policies.deciding("PodEvicted", None, last.task)
@@ -125,16 +123,8 @@ def _missed_eviction(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wai
     return Wait(min(due_at)) if due_at else None
 
 
-def _by_replica(runs: Mapping[str, PodRecord]) -> dict[Replica, list[PodRecord]]:
-    """Return the records of each replica's pods, the last one at the end."""
-    found = dict[Replica, list[PodRecord]]()
-    for run in sorted(runs.values(), key=age):
-        found.setdefault((run.task, run.index), []).append(run)
-    return found
-
-
 def _replaced(
-    replicas: Mapping[Replica, Sequence[PodRecord]], job: ObservedJob
+    replicas: Mapping[tuple[str, int], Sequence[PodRecord]], job: ObservedJob
 ) -> Iterator[tuple[PodRecord, PodRecord]]:
     """Yield the deleted and the present pod of each replica whose pod was only created again."""
     for runs in replicas.values():

@@ -12,6 +12,7 @@ from deploy.local.cluster.volcano.states import Victim, count, pod_state, task_o
 
 Object = dict[str, Any]
 Key = tuple[str, str]
+_GONE: Final = ("LEAVING", "DELETED")
 _NAMED: Final = {"failed": "PodFailed", "pending": "PodPending", "running": "PodRunning"}
 _OVER: Final = {
     "PodRunning": ("PodFailed", "PodEvicted", "PodPending"),
@@ -71,14 +72,23 @@ class PodEvents:
         self._own_deletions.add(uid)
 
     def changed(self, change: str, pod: Object) -> None:
-        """Take a change of a pod from the server."""
+        """Take a change of a pod from the server.
+
+        To Volcano, a pod is gone as soon as its deletion is requested, and each later change of it
+        says so again (``updatePod`` in job_controller_handler.go). So a job's phase does not wait
+        for the grace periods of its pods.
+        """
+        if change != "DELETED" and pod["metadata"].get("deletionTimestamp"):
+            change = "LEAVING"
         name = pod["metadata"]["labels"][JOB_LABEL]
         key = (pod["metadata"]["namespace"], name)
         pods = self._by_job[key]
         before = pods.pop(pod["metadata"]["name"], None)
-        if change != "DELETED":
+        if change not in _GONE:
             pods[pod["metadata"]["name"]] = pod
-        elif not pods:
+        elif before is not None and before["metadata"]["uid"] != pod["metadata"]["uid"]:
+            pods[pod["metadata"]["name"]] = before  # the pod that was made after it
+        if not pods:
             del self._by_job[key]
         events = tuple(self._events(change, before, pod, key))
         for event in events:
@@ -90,11 +100,12 @@ class PodEvents:
         self._take(key, Happened("Unknown"))
 
     def _events(self, change: str, before: Object | None, pod: Object, key: Key) -> Iterator[str]:
-        if change == "DELETED":
+        if change in _GONE:
             uid = pod["metadata"]["uid"]
             if uid not in self._own_deletions:
                 yield "PodEvicted"
-            self._own_deletions.discard(uid)
+            if change == "DELETED":
+                self._own_deletions.discard(uid)
             return
         if before is None:
             # This includes pods that ended before anything looked: such a failure triggers nothing.

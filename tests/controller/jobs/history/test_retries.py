@@ -266,6 +266,35 @@ def test_used_retries_are_those_of_volcano_and_controller_without_evictions() ->
     assert used_retries(0, [evicted], again) == 1
 
 
+def taken(index: int = 0, retry: int | None = 0, **fields: Any) -> PodRecord:
+    values = {"reason": "EvictionByEvictionAPI", "pod_uid": f"taken-{index}-{retry}"}
+    return ran(index, retry=retry, **values | fields)
+
+
+def test_an_eviction_that_volcano_counts_several_times_uses_no_retry() -> None:
+    # With RestartPod or RestartTask, each change of the deleted pod counts once more.
+    unstarted = ran(retry=2, pod_uid="unstarted", started_at=None)
+    again = ran(retry=3, pod_uid="again")
+    assert used_retries(3, [taken(), again]) == 0
+    assert used_retries(3, [taken(), unstarted, again]) == 0
+    assert used_retries(4, [taken(), again]) == 1
+    # Evictions of several pods at once share the counted restarts.
+    both = [taken(), taken(1), again, ran(1, retry=2, pod_uid="other")]
+    assert used_retries(3, both) == 0
+    # Volcano gave up before another pod ran.
+    assert used_retries(4, [taken(retry=1), ran(1, retry=0)]) == 1
+    # The second eviction is another one.
+    assert used_retries(5, [taken(), ran(retry=1), taken(retry=2), ran(retry=5, pod_uid="z")]) == 1
+
+
+def test_an_eviction_without_a_policy_gives_no_retry_back() -> None:
+    # Volcano only creates the pod again. Then the program fails twice.
+    failures = [ran(retry=0, seen_at=2.0), ran(retry=1, pod_uid="b"), ran(retry=2, pod_uid="c")]
+    assert used_retries(2, [taken(), *failures]) == 2
+    # A Volcano that does not write the count on its pods.
+    assert used_retries(2, [taken(retry=None), ran()]) == 1
+
+
 # Policies that the controller times
 
 

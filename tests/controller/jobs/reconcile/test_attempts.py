@@ -11,6 +11,7 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.cluster.informer import Indexer
+from controller.jobs.history.retries import used_retries
 from controller.jobs.reconcile.lifecycle import failure, missed_policies, next_step
 from controller.kube.client import Objects, path_of
 from controller.kube.errors import Forbidden, error_from
@@ -403,6 +404,33 @@ async def test_a_job_whose_pod_is_drained_continues_with_another_pod(world: Worl
     # Volcano recreates the pod by itself, and counts no retry.
     assert (after.uid, after.attempt, after.retries_used) == (record.uid, 1, 0)
     await world.end("drained")
+
+
+@pytest.mark.parametrize("action", ["RestartPod", "RestartTask"])
+async def test_a_drained_pod_uses_no_retry_though_volcano_counts_it_several_times(
+    world: World, action: str
+) -> None:
+    job_id = f"counted-{action.lower()}"
+    policies = [{"event": "PodEvicted", "action": action}]
+    slowly = {"command": ["sh", "-c", "trap 'sleep 1; exit 143' TERM; sleep 600 & wait"]}
+    await world.submit(job_id, replicas=2, policies=policies, max_retry=8, invocation=slowly)
+    await world.until(job_id, "RUNNING")
+    name = f"j-{job_id}-job-0"
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
+    await world.admin._transport.call("POST", path_of(PODS, "jobs", name, "eviction"), body=body)
+
+    async def runs_again() -> bool:
+        await world.parts.reconciler.reconcile(job_id)
+        _, runs = await world.history(job_id)
+        first = [run for run in runs if run.index == 0 and run.started_at is not None]
+        return len(first) > 1 and first[-1].ended_at is None
+
+    await eventually(runs_again, seconds=60, what="the pod does not run again")
+    counted = (await world.volcano_job(job_id))["status"]["retryCount"]
+    _, runs = await world.history(job_id)
+    assert counted > 1
+    assert used_retries(counted, runs) == 0
+    await world.end(job_id)
 
 
 async def test_a_job_that_volcano_preempts_keeps_its_retries(world: World) -> None:
