@@ -15,16 +15,14 @@ import sys
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Final, cast
-from urllib.parse import urlsplit
 
 import msgspec
 import uvloop
 
-from benchmarks.peers.fumarole import BASE, make_route, new_sid
+from benchmarks.peers.fumarole import BASE, make_route, make_site, new_sid
 from benchmarks.requests import KEY, MARK, Visitor, get_head, socket_head
 from gateway.bus.repairer import load_table
 from gateway.core.access.grants import Grant, GrantKeys
-from gateway.core.access.site import Site
 from gateway.core.http.upgrade import accept_value
 from gateway.live import ConnectionRegistry
 from gateway.observers.audit_log import AuditLog
@@ -96,7 +94,7 @@ class Bench:
         self.table = self.usable_table = table
         self.visitor = visitor
         self.dialled: asyncio.Queue[Upstream] = asyncio.Queue()
-        parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}
+        parts: dict[str, Any] = {"loop": loop, "site": make_site()}
         parts |= {"holder": self, "grants": grants, "bearer": None, "dialler": self, "pages": None}
         trail = AuditLog(
             issuer="bench", process="bench", wall=time.time, write=lambda _record: None

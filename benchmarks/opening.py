@@ -26,17 +26,15 @@ from ipaddress import ip_network
 from pathlib import Path
 from types import FrameType
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 import msgspec
 import uvloop
 
-from benchmarks.peers.fumarole import BASE, make_route, new_sid
+from benchmarks.peers.fumarole import BASE, make_route, make_site, new_sid
 from benchmarks.peers.protocol_relay import Side
 from benchmarks.requests import KEY, Visitor, socket_head
 from gateway.bus.repairer import load_table
 from gateway.core.access.grants import Grant, GrantKeys
-from gateway.core.access.site import Site
 from gateway.core.http.upgrade import accept_value
 from gateway.live import ConnectionRegistry
 from gateway.observers.audit_log import AuditLog
@@ -166,7 +164,7 @@ def make_path(table: RouteTable, keys: GrantKeys) -> DataPath:
         loop=loop,
         observers=(trail.attachments, Activities()),
     )
-    parts: dict[str, Any] = {"loop": loop, "site": Site.from_url(urlsplit(f"http://{BASE}"))}
+    parts: dict[str, Any] = {"loop": loop, "site": make_site()}
     parts |= {"holder": World(table), "grants": keys, "bearer": None, "pages": None, "live": live}
     parts |= {"audit": trail, "failures": RecentFailures(wall=time.time)}
     parts["dialler"] = Dialler(

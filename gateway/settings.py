@@ -14,7 +14,7 @@ from typing import Any, Final
 from urllib.parse import SplitResult, urlsplit
 
 from gateway.assertion_keys import load_assertion_keys
-from gateway.core.access.site import Site
+from gateway.core.access.site import DEFAULT_PORTS, Site
 from gateway.core.limits.values import NUMBERS, SECONDS, Limits
 from gateway.relay.dial import make_upstream_tls
 from gateway.tls import make_tls_context
@@ -207,8 +207,11 @@ def settings_from(env: Environment) -> Settings:
 
 
 def _site(env: Environment) -> Site:
-    return Site.from_url(
-        env.required("FUMAROLE_GATEWAY_PUBLIC_URL", _public_url, urlsplit("http://localhost")),
+    url = env.required("FUMAROLE_GATEWAY_PUBLIC_URL", _public_url, urlsplit("http://localhost"))
+    return Site(
+        scheme="http" if url.scheme == "http" else "https",
+        base=url.hostname or "",
+        port=url.port or DEFAULT_PORTS[url.scheme],
         embed_origins=env.value("FUMAROLE_GATEWAY_EMBED_ORIGINS", origins, ()),
         trusted_proxies=env.value("FUMAROLE_GATEWAY_TRUSTED_PROXIES", networks, ()),
         # If the gateway itself terminates TLS, browsers can reach it by https only.

@@ -26,6 +26,7 @@ from benchmarks.programs import START_SECONDS, Ended, cores, running
 from benchmarks.requests import Visitor
 from deploy.local.redis import redis_program
 from gateway.core.access.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME, Grant, GrantKeys
+from gateway.core.access.site import Site
 from shared.bus import Keys, Publisher, connect
 from shared.routes.route import Route, Target
 
@@ -39,6 +40,12 @@ WEB_SESSIONS: Final = 500
 DESK_SESSIONS: Final = 8
 
 _encode = msgspec.json.Encoder().encode
+
+
+def make_site() -> Site:
+    """Return the site whose sessions have hosts below :data:`BASE`."""
+    host, _, port = BASE.partition(":")
+    return Site(scheme="http", base=host, port=int(port))
 
 
 def new_sid() -> str:

@@ -205,9 +205,11 @@ def test_with_a_non_url_issuer_no_origin_may_post(values: dict[str, str]) -> Non
 def test_the_site_is_read_from_public_url_and_embed_origins(values: dict[str, str]) -> None:
     url = {"FUMAROLE_GATEWAY_PUBLIC_URL": "http://Localhost:8080/"}
     embed = {"FUMAROLE_GATEWAY_EMBED_ORIGINS": "https://portal.example.org"}
-    site = read(values | url | embed).site
+    site = read(values | url).site
     assert (site.scheme, site.base, site.port) == ("http", "localhost", 8080)
-    assert site.embed_origins == ("https://portal.example.org",)
+    site = read(values | {"FUMAROLE_GATEWAY_PUBLIC_URL": "https://Apps.Example.com"}).site
+    assert (site.scheme, site.base, site.port) == ("https", "apps.example.com", 443)
+    assert read(values | embed).site.embed_origins == ("https://portal.example.org",)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import Final, Literal, NamedTuple
-from urllib.parse import SplitResult
 
 from gateway.core.access.grants import (
     HTTP_COOKIE_NAME,
@@ -19,7 +18,7 @@ from gateway.core.access.grants import (
 )
 from shared.networks import Network
 
-_DEFAULT_PORTS = {"http": 80, "https": 443}
+DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _LABEL_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz234567")
 _LABEL_LENGTH = 26
 
@@ -55,28 +54,8 @@ class Site:
     port_suffix: str = field(init=False)
 
     def __post_init__(self) -> None:
-        default = self.port == _DEFAULT_PORTS[self.scheme]
+        default = self.port == DEFAULT_PORTS[self.scheme]
         object.__setattr__(self, "port_suffix", "" if default else f":{self.port}")
-
-    @classmethod
-    def from_url(
-        cls,
-        url: SplitResult,
-        *,
-        embed_origins: tuple[str, ...] = (),
-        trusted_proxies: tuple[Network, ...] = (),
-        strict_transport: bool = False,
-    ) -> Site:
-        """Return the site whose public URL is *url* (``http`` or ``https``, with a host name)."""
-        scheme: Literal["http", "https"] = "http" if url.scheme == "http" else "https"
-        return cls(
-            scheme=scheme,
-            base=(url.hostname or "").lower(),
-            port=url.port or _DEFAULT_PORTS[scheme],
-            embed_origins=embed_origins,
-            trusted_proxies=trusted_proxies,
-            strict_transport=strict_transport,
-        )
 
     @property
     def cookie_name(self) -> bytes:
