@@ -25,7 +25,6 @@ from aiohttp import web
 from gateway.assertion_keys import AssertionKeyFile
 from gateway.bus.follower import Follower
 from gateway.bus.head_policy import HeadPolicy
-from gateway.bus.holder import Changed
 from gateway.bus.metrics import describe
 from gateway.bus.own_thread import ReaderWithOwnThread
 from gateway.core.access.access_right import BUS_LOST
@@ -33,7 +32,6 @@ from gateway.core.access.assertions import Assertions
 from gateway.core.access.explain import Conditions, explain
 from gateway.core.access.grants import GrantKeys
 from gateway.core.bus_state import BusClock
-from gateway.core.http.response_heads import HttpDate
 from gateway.core.limits.overload import Overload, Step
 from gateway.core.limits.rates import Rate, RefusalRate
 from gateway.credentials.session_tokens import BearerTokens, SessionTokens, SignatureChecks
@@ -59,7 +57,7 @@ from gateway.relay.gateway import DataPath
 from gateway.relay.meters import Meters
 from gateway.settings import Settings
 from gateway.tls import Certificates, ReloadedFiles
-from shared.bus import BusReader, Keys, ReportWriter, SignOutWriter, connect
+from shared.bus import Keys, ReportWriter, SignOutWriter, connect
 from shared.jose.jwks import KeySource
 from shared.jose.jws import verified_payload
 from shared.link import AttachTokens, Seal
@@ -75,39 +73,6 @@ _SIGN_OUTS_PER_MINUTE: Final = 20
 """For one user of one session: each sign-out makes work for the controller."""
 _MIN_HEAD_AGE_SECONDS: Final = 5.0
 """A signed head is renewed every second; up to this age the controller is not silent."""
-
-
-def make_follower(
-    settings: Settings,
-    reader: BusReader,
-    *,
-    on_change: Changed,
-    on_closed: Callable[[], None],
-) -> Follower:
-    """Return the follower that *settings* describe."""
-    keys = settings.route_keys
-    verifier = None if keys is None else TableVerifier(keys, instance=settings.instance)
-    policy = HeadPolicy(
-        verifier,
-        wall=time.time,
-        monotonic=time.monotonic,
-        max_age_seconds=max(_MIN_HEAD_AGE_SECONDS, settings.controller_grace_seconds),
-    )
-    clock = BusClock(
-        bus_grace_seconds=settings.bus_grace_seconds,
-        controller_grace_seconds=settings.controller_grace_seconds,
-    )
-    return Follower(
-        reader,
-        RouteReader(None if keys is None else lambda token: verified_payload(token, keys)),
-        clock=clock,
-        monotonic=time.monotonic,
-        wall=time.time,
-        random=random.random,
-        on_change=on_change,
-        on_closed=on_closed,
-        policy=policy,
-    )
 
 
 class Gateway:
@@ -127,7 +92,6 @@ class Gateway:
         self.settings = settings
         self.draining = False
         self.meters = Meters()
-        self.date = HttpDate(time.time)
         self.refusals = RefusalRate(
             settings.limits.address_refusals_per_second, clock=time.monotonic
         )
@@ -153,17 +117,12 @@ class Gateway:
         self.reader = ReaderWithOwnThread(
             lambda: connect(settings.redis_url), Keys(settings.instance)
         )
-        self.redis = self.reader.redis
-        self.follower = make_follower(
-            settings,
-            self.reader,
-            on_change=lambda sids: self.live.review(sids),
-            on_closed=lambda: self.live.end_all(BUS_LOST),
-        )
+        redis, names = self.reader.redis, Keys(settings.instance)
+        self.follower = self._make_follower()
         limits = settings.limits
         self.sign_outs = SignOuts(
             follower=self.follower,
-            writer=SignOutWriter(self.redis, Keys(settings.instance)),
+            writer=SignOutWriter(redis, names),
             tell_workers=tell_workers,
         )
         process = secrets.token_hex(_PROCESS_BYTES)
@@ -171,7 +130,7 @@ class Gateway:
         self.activities = Activities()
         self.failures = RecentFailures(wall=time.time)
         self.reporter = Reporter(
-            writer=ReportWriter(self.redis, Keys(settings.instance), process),
+            writer=ReportWriter(redis, names, process),
             follower=self.follower,
             activities=self.activities,
             failures=self.failures,
@@ -222,6 +181,30 @@ class Gateway:
             loop=loop,
             dial_seconds=limits.dial_seconds,
             trust=make_upstream_tls(settings.upstream_ca_file),
+        )
+
+    def _make_follower(self) -> Follower:
+        settings, keys = self.settings, self.settings.route_keys
+        policy = HeadPolicy(
+            None if keys is None else TableVerifier(keys, instance=settings.instance),
+            wall=time.time,
+            monotonic=time.monotonic,
+            max_age_seconds=max(_MIN_HEAD_AGE_SECONDS, settings.controller_grace_seconds),
+        )
+        clock = BusClock(
+            bus_grace_seconds=settings.bus_grace_seconds,
+            controller_grace_seconds=settings.controller_grace_seconds,
+        )
+        return Follower(
+            self.reader,
+            RouteReader(None if keys is None else lambda token: verified_payload(token, keys)),
+            clock=clock,
+            monotonic=time.monotonic,
+            wall=time.time,
+            random=random.random,
+            on_change=lambda sids: self.live.review(sids),
+            on_closed=lambda: self.live.end_all(BUS_LOST),
+            policy=policy,
         )
 
     def _measure_limits(self) -> None:
@@ -346,7 +329,6 @@ class Gateway:
                 errors=self.errors,
                 limits=self.settings.limits,
                 meters=self.meters,
-                date=self.date,
                 refusals=self.refusals,
                 overload=self.overload,
                 audit=self.audit,
