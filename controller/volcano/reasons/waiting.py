@@ -38,6 +38,9 @@ from shared.text import plain_text
 _PODS_REFUSED: Final = ("FailedCreate",)
 _REFUSED: Final = (*_PODS_REFUSED, "PluginError", "PVCError", "PodGroupError")
 """Events of a VolcanoJob whose pods, or the objects before them, cannot be created."""
+_NO_PODS: Final = re.compile(r"\d+/0 tasks in gang unschedulable")
+"""The scheduler's message about a group that was admitted, and has no pods yet: it has tried to
+place none. Volcano's controller may be slow, or the API server refuses them."""
 _COMMANDED: Final = "CommandIssued"
 """The event of a VolcanoJob for which a client has created a Command."""
 UNSCHEDULABLE: Final = "Unschedulable"
@@ -140,10 +143,12 @@ def explain_group(
     status = group.get("status") or {}
     for condition in reversed(status.get("conditions") or ()):
         if condition.get("type") == UNSCHEDULABLE and condition.get("status") == "True":
-            if message := _text(condition.get("message") or condition.get("reason")):
+            message = _text(condition.get("message") or condition.get("reason"))
+            if message and not _NO_PODS.match(message):
                 return Explanation("unschedulable", message, scheduling_details(message))
             break
-    if not (message := _last_message(events, UNSCHEDULABLE)):
+    message = _last_message(events, UNSCHEDULABLE)
+    if not message or _NO_PODS.match(message):
         return None
     if status.get("phase") in (None, "", "Pending"):
         details = scheduling_details(message) | {"cause": cause_of_queue(message)}

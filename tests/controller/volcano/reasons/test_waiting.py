@@ -200,3 +200,17 @@ def test_a_clients_command_is_known_from_volcanos_event() -> None:
     other = {**event, "message": said.replace("TerminateJob", "AbortJob")}
     given_up = {"reason": "ExecuteAction", "message": "Start to execute action TerminateJob "}
     assert not has_command([other, given_up, {"reason": "CommandIssued"}], "TerminateJob")
+
+
+@pytest.mark.parametrize("gang", ["0/0", "3/0"])
+def test_a_group_without_pods_is_not_unschedulable(gang: str) -> None:
+    # Seen with 1.15.1, while the API server refuses the pods.
+    said = f"{gang} tasks in gang unschedulable: pod group is not ready, 3 minAvailable"
+    condition = {"type": "Unschedulable", "status": "True", "message": said}
+    status = {"phase": "Inqueue", "conditions": [condition]}
+    event = {"reason": "Unschedulable", "message": said}
+    assert explain_group({"status": status}, [event]) is None
+    tried = {**condition, "message": said.replace("/0 ", "/3 ")}
+    found = explain_group({"status": {**status, "conditions": [tried]}}, [event])
+    assert found is not None
+    assert found.reason == "unschedulable"
