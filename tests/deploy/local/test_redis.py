@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -172,3 +174,16 @@ def test_no_password_is_in_an_argument_a_file_or_a_repr(setup: RedisSetup) -> No
     shown += [path.read_text() for path in folder.iterdir() if path.is_file()]
     assert not [text for text in shown for password in passwords if password in text]
     assert isinstance(folder, Path)
+
+
+def test_the_documented_commands_fill_the_users_file_in(tmp_path: Path) -> None:
+    page = (ROOT / "docs/proxy-events.md").read_text()
+    (block,) = [one for one in page.split("```") if one.startswith("sh\ncontroller=")]
+    (tmp_path / "deploy").symlink_to(ROOT / "deploy")
+    script = block.removeprefix("sh\n") + 'printf "%s " "$controller" "$gateway"'
+    done = subprocess.run(
+        ["sh", "-ec", script], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    hashes = [hashlib.sha256(text.encode()).hexdigest() for text in done.stdout.split()]
+    wanted = ACL.read_text().format(instance="default", controller=hashes[0], gateway=hashes[1])
+    assert (tmp_path / "users.acl").read_text() == wanted
