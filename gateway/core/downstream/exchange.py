@@ -373,7 +373,9 @@ class Exchange(Actions):
             or fields.length > 0
             or self.interim_count > self.limits.interim_responses
         ):
-            raise HeadRefused(BAD_RESPONSE, "its interim responses (1xx) have content or are many")
+            raise HeadRefused(
+                BAD_RESPONSE, "an interim response (1xx) has content or is one too many"
+            )
         if head.status == 100:
             self.continue_received()
         start = self.reader.start
@@ -392,7 +394,7 @@ class Exchange(Actions):
         body, framing = response_body(head, start.method, start.minor)
         piece = body.feed(trailing) if trailing else b""
         if body.trailing_data:
-            raise HeadRefused(BAD_RESPONSE, "it is longer than its head says")
+            raise HeadRefused(BAD_RESPONSE, "the response is longer than its head says")
         fields = head.fields
         self.upstream_closes = fields.close or head.minor == 0
         self.response = body
@@ -437,7 +439,7 @@ class Exchange(Actions):
     def _read_upgrade(self, head: ResponseHead, trailing: bytes) -> None:
         fields = self.reader.fields
         if not self.upgrade or fields is None:
-            raise HeadRefused(BAD_RESPONSE, "its 101 was not requested")
+            raise HeadRefused(BAD_RESPONSE, "the response is a 101 that was not requested")
         accept = accept_value(fields.socket_key or b"")
         switch = read_upgrade_response(head, fields, accept)
         self.responses.upgrade_responses.put(head.raw, switch, accept)
@@ -489,7 +491,9 @@ class Exchange(Actions):
         elif self.response is not None:
             self.bad_response()
         elif self.partial:
-            self.bad_response(foreign_protocol(self.partial) or "its head ends too early")
+            self.bad_response(
+                foreign_protocol(self.partial) or "the response ended within its head"
+            )
         else:
             self.bad_response("the app closed the connection without a response")
 

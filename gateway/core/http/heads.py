@@ -133,7 +133,7 @@ def check_line_ends(raw: bytes, *, complete: bool) -> None:
     if not complete and raw.endswith(b"\r"):
         returns -= 1
     if pairs != raw.count(b"\n") or pairs != returns:
-        raise HeadRefused("bad_request", "a line of its head does not end with CRLF")
+        raise HeadRefused("bad_request", "a line of the head does not end with CRLF")
 
 
 def _check_sizes(buffer: bytes, size: int, *, complete: bool) -> None:
@@ -214,12 +214,12 @@ def split_fields(section: bytes) -> list[tuple[bytes, bytes]]:
     lines = section.count(b"\n") - 1
     if lines > MAX_FIELDS:  # before any is parsed: there can be thirty thousand
         check_line_ends(section, complete=True)
-        raise HeadRefused("head_too_large", f"it has more than {MAX_FIELDS} header fields")
+        raise HeadRefused("head_too_large", f"the head has more than {MAX_FIELDS} header fields")
     pairs: list[tuple[bytes, bytes]] = _FIELD.findall(section)
     if len(pairs) != lines:
         # Each field lies within one line, so each line but the empty one must have matched.
         check_line_ends(section, complete=True)
-        raise HeadRefused("bad_request", "a header field of it is malformed")
+        raise HeadRefused("bad_request", "a header field is malformed")
     return pairs
 
 
@@ -233,7 +233,7 @@ def tokens(values: Sequence[bytes]) -> frozenset[bytes]:
     if len(value) <= _FEW_BYTES:
         return _few_tokens(value)
     if value.count(b",") >= MAX_MEMBERS:
-        raise HeadRefused("bad_request", "a list in a header field of it is too long")
+        raise HeadRefused("bad_request", "a list in a header field is too long")
     return _tokens(value)
 
 

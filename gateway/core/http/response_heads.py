@@ -79,7 +79,7 @@ def find_response_end(buffer: bytes, seen: int = 0) -> int:
     except HeadRefused as refused:
         raise _bad(foreign_protocol(buffer) or refused.reason) from None
     if (end or len(buffer) + 1) > MAX_HEAD_BYTES:
-        raise _bad(f"its head is larger than {MAX_HEAD_BYTES >> 10} KiB")
+        raise _bad(f"the head is larger than {MAX_HEAD_BYTES >> 10} KiB")
     return end
 
 
@@ -92,7 +92,7 @@ def foreign_protocol(begin: bytes) -> str:
     if begin[:2] in _TLS_RECORDS:
         return "the app speaks TLS on this port; the gateway speaks HTTP with it"
     if not begin.startswith(_HTTP[: len(begin)]):
-        return "it does not begin as HTTP/1.0 or HTTP/1.1 does"
+        return "the response does not begin with HTTP/1.0 or HTTP/1.1"
     return ""
 
 
@@ -117,7 +117,7 @@ def read_status_line(line: bytes) -> tuple[int, int, bytes]:
     """Return the minor version, status and reason of *line*, given without its CRLF."""
     match = _STATUS.fullmatch(line)
     if match is None:
-        raise _bad(foreign_protocol(line) or "its first line is no status line of HTTP/1.x")
+        raise _bad(foreign_protocol(line) or "the first line is no status line of HTTP/1.x")
     return match[1][0] - 0x30, int(match[2]), match[3] or b""
 
 
@@ -205,13 +205,13 @@ def _take_framing(fields: ResponseFields, values_by_meaning: dict[int, list[byte
     codings = values_by_meaning.get(_CODING)
     if codings is not None:
         if lengths is not None:
-            raise _bad("it has Content-Length beside Transfer-Encoding")
+            raise _bad("the response has Content-Length beside Transfer-Encoding")
         if len(codings) != 1 or codings[0].lower() != b"chunked":
-            raise _bad("its Transfer-Encoding is not one field with the value chunked")
+            raise _bad("Transfer-Encoding is not one field with the value chunked")
         fields.chunked = True
     if lengths is not None:
         if len(lengths) != 1 or _LENGTH.fullmatch(lengths[0]) is None:
-            raise _bad("its Content-Length is not one field with one number")
+            raise _bad("Content-Length is not one field with one number")
         fields.length = int(lengths[0])
 
 
@@ -273,7 +273,7 @@ def response_body(head: ResponseHead, method: bytes, client_minor: int) -> tuple
     """
     fields = head.fields
     if fields.chunked and head.minor == 0:
-        raise _bad("it has Transfer-Encoding in HTTP/1.0")
+        raise _bad("the response has Transfer-Encoding in HTTP/1.0")
     if method == b"HEAD" or head.status in _WITHOUT_BODY:
         return NoBody(), b"" if head.status == 204 else head.length_field
     if fields.chunked:
@@ -329,9 +329,9 @@ def read_upgrade_response(head: ResponseHead, request: Fields, accept: bytes) ->
     """
     fields = head.fields
     if head.minor == 0 or not fields.websocket or fields.chunked or fields.length > 0:
-        raise _bad("its 101 does not upgrade the connection to a WebSocket")
+        raise _bad("the 101 does not upgrade the connection to a WebSocket")
     if fields.socket_accept != accept:
-        raise _bad("its 101 does not have the Sec-WebSocket-Accept of the request's key")
+        raise _bad("Sec-WebSocket-Accept of the 101 does not fit the request's key")
     lines = [b"\r\n"]
     if fields.socket_extensions is not None:
         lines.append(b"Sec-WebSocket-Extensions: %b\r\n" % fields.socket_extensions)
@@ -344,7 +344,7 @@ def read_upgrade_response(head: ResponseHead, request: Fields, accept: bytes) ->
         protocol=fields.socket_protocol,
     )
     if not _was_offered(response, request):
-        raise _bad("its 101 selects a subprotocol or an extension that was not offered")
+        raise _bad("the 101 selects a subprotocol or an extension that was not offered")
     return response
 
 

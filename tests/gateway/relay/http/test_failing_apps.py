@@ -90,12 +90,15 @@ async def test_a_request_that_may_have_had_an_effect_is_never_retried(spoken: by
 
 SPOKEN = [
     (b"", "the app closed the connection without a response"),
-    (b"HTTP/1.1 200 OK\r\nA: b\r\n", "its head ends too early"),
+    (b"HTTP/1.1 200 OK\r\nA: b\r\n", "the response ended within its head"),
     (b"\x15\x03\x01\x00\x02\x02\x46", "the app speaks TLS on this port"),
-    (b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03", "it does not begin as HTTP/1.0"),
-    (b"SSH-2.0-OpenSSH_9.2\r\n", "it does not begin as HTTP/1.0"),
-    (b"HTTP/1.1 200 OK\r\nA: b\nC: d\r\n\r\n", "a line of its head does not end with CRLF"),
-    (b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab", "it is longer than its head says"),
+    (b"\x00\x00\x06\x04\x00\x00\x00\x00\x00\x00\x03", "the response does not begin with HTTP/1.0"),
+    (b"SSH-2.0-OpenSSH_9.2\r\n", "the response does not begin with HTTP/1.0"),
+    (b"HTTP/1.1 200 OK\r\nA: b\nC: d\r\n\r\n", "a line of the head does not end with CRLF"),
+    (
+        b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nab",
+        "the response is longer than",
+    ),
 ]
 
 
