@@ -86,12 +86,33 @@ def with_outcome(seen: ObservedState) -> Step:
     if not seen.completed and "complete" not in seen.paused_hooks:
         return RunHooks("complete")
     if (must_be_removed(seen.record) or seen.only_sidecars_ran()) and (step := removal(seen)):
-        return step
+        return (_kept_by_finalizers(seen) or step) if step == Wait() else step
     if not seen.completed or seen.still_runs():
         return Wait()  # usage counts until the last pod has ended
     if seen.record.outcome not in EVENT_OF_OUTCOME:
         return Wait()  # a newer version decided this outcome, and has to report it
     return Finish() if seen.cleaned else seen.run_hook("cleanup")
+
+
+KEPT_SECONDS: Final = 10.0
+"""How long a finalizer may keep a deleted VolcanoJob before a cancelled job says so."""
+
+
+def _kept_by_finalizers(seen: ObservedState) -> UpdateStatus | Wait | None:
+    """Return the status of a cancelled job of which only a deleted VolcanoJob is left."""
+    record, job = seen.record, seen.job
+    deleted_at = job.asked_to_end_at if job is not None and job.uid == record.uid else None
+    if job is None or deleted_at is None or not job.finalizers or seen.own(seen.pods):
+        return None
+    if record.state != State.CANCELING:
+        return None
+    since = deleted_at - seen.clock_offset
+    if seen.now < since + KEPT_SECONDS:
+        return Wait(since + KEPT_SECONDS)
+    text = f"its VolcanoJob is deleted, and its finalizers keep it: {', '.join(job.finalizers)}"
+    # The reason and the details say who requested the end, and why.
+    update = UpdateStatus(JobEvent.WAITS, record.reason, text, record.details)
+    return seen.update_if_new(update)
 
 
 def in_final_state(seen: ObservedState) -> Step:

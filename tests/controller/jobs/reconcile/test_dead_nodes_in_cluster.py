@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from controller.jobs.reconcile.lifecycle import next_step
 from controller.jobs.usage import Ledger
 from controller.kube.kinds import PODS, VCJOBS
 from controller.store.jobs.job_rows import JobRecord
@@ -117,13 +118,18 @@ async def test_a_job_on_a_dead_node_is_suspended_and_can_be_ended(world: World) 
 
 
 async def test_a_job_whose_volcano_job_another_controller_keeps_can_be_cancelled(
-    world: World,
+    world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await world.submit("dead", stop_grace_seconds=GRACE_SECONDS)
     await world.until("dead", "RUNNING")
     kept = {"metadata": {"finalizers": ["audit.example.org/keep"]}}
     await world.admin.merge(VCJOBS, "j-dead", kept, "jobs")
-    over = await world.end("dead")
+    monkeypatch.setattr(next_step, "KEPT_SECONDS", 0.0)
+    await world.parts.commands.end("dead")
+    text = "its VolcanoJob is deleted, and its finalizers keep it: audit.example.org/keep"
+    record = await world.parts.drive("dead", lambda one: one.message == text)
+    assert (record.state, record.reason) == ("CANCELING", "asked")
+    over = await world.parts.drive_to_the_end("dead")
     assert (over.state, over.reason) == ("SUCCESS", "asked")
     assert not await world.pods("dead")
     assert (await world.volcano_job("dead"))["metadata"]["deletionTimestamp"]

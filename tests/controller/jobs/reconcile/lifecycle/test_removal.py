@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from controller.jobs.history.job_record import JobEvent
-from controller.jobs.reconcile.lifecycle.next_step import REVIVED_SECONDS, decide
+from controller.jobs.reconcile.lifecycle.next_step import KEPT_SECONDS, REVIVED_SECONDS, decide
 from controller.jobs.reconcile.lifecycle.steps import (
     DeletePods,
     DeleteRevivedJob,
@@ -322,6 +322,30 @@ def test_a_volcano_job_that_a_finalizer_keeps_does_not_block_the_end_for_ever() 
     assert decide(make_observed_state(ending, held, completed=True, cleaned=True)) == Finish()
     final = replace(ending, state="SUCCESS")
     assert decide(make_observed_state(final, held, completed=True, cleaned=True)) == Wait()
+
+
+def test_a_cancelled_job_names_the_finalizers_that_keep_its_volcano_job() -> None:
+    ending = make_record(
+        uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS", reason="asked",
+        message="ended as asked", details={"by": "ada"}, removed_uid=UID,
+    )  # fmt: skip
+    going = make_observed(deleting=True, finalizers=("audit.example.org/keep",))
+    going = replace(going, asked_to_end_at=700.0)
+    # The API server's clock is ten minutes ahead.
+    seen = make_observed_state(ending, going, completed=True, now=105.0, clock_offset=600.0)
+    assert decide(seen) == Wait(100.0 + KEPT_SECONDS)
+    step = decide(replace(seen, now=110.0))
+    text = "its VolcanoJob is deleted, and its finalizers keep it: audit.example.org/keep"
+    assert step == UpdateStatus(JobEvent.WAITS, "asked", text)
+    assert isinstance(step, UpdateStatus)
+    assert step.details == {"by": "ada"}
+    said = replace(ending, message=text)
+    assert decide(replace(seen, record=said, now=110.0)) == Wait()
+    # Its programs have not ended, or nothing keeps it.
+    ends = make_pod(deleting=True)
+    runs = recorded_pods(ending, ends)
+    assert decide(replace(seen, pods=(ends,), runs=runs, now=110.0)) == Wait()
+    assert decide(replace(seen, job=replace(going, finalizers=()), now=110.0)) == Wait()
 
 
 def test_the_next_attempt_names_the_finalizers_that_keep_the_volcano_job() -> None:
