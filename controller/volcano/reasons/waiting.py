@@ -21,6 +21,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from controller.volcano.parsing import read_time
@@ -57,9 +58,18 @@ _COMBINED: Final = "(combined from similar events): "
 
 
 _MOUNTS: Final = ("FailedMount", "FailedAttachVolume", "FailedMapVolume")
-_SANDBOXES: Final = ("FailedCreatePodSandBox", "FailedPodSandBoxStatus", "NetworkNotReady")
+_SANDBOXES: Final = (
+    *("FailedCreatePodSandBox", "FailedPodSandBoxStatus", "NetworkNotReady"),
+    *("FailedCreatePodContainer", "FailedToMakePodDataDirectories"),
+)
+_DEVICES: Final = ("FailedPrepareDynamicResources",)
 _GOES_ON: Final = ("Pulling", "Pulled", "Created", "Started")
-_STEPS: Final = frozenset((*_MOUNTS, *_SANDBOXES, *_GOES_ON))
+_CAUSES: Final = MappingProxyType(
+    dict.fromkeys(_MOUNTS, "volume")
+    | dict.fromkeys(_SANDBOXES, "sandbox")
+    | dict.fromkeys(_DEVICES, "device")
+)
+_STEPS: Final = frozenset((*_CAUSES, *_GOES_ON))
 """Events of a kubelet about a pod that it prepares."""
 
 
@@ -131,8 +141,7 @@ def explain_preparing(events: Iterable[Mapping[str, Any]]) -> Explanation | None
     last = max(steps, key=lambda one: (_time_of(one), one["reason"] in _GOES_ON), default=None)
     if last is None or last["reason"] in _GOES_ON or not (message := _text(last.get("message"))):
         return None
-    cause = "volume" if last["reason"] in _MOUNTS else "sandbox"
-    details = {"cause": cause_of_missing(message, cause)}
+    details = {"cause": cause_of_missing(message, _CAUSES[last["reason"]])}
     return Explanation("preparing", f"preparing the container: {message}", details)
 
 

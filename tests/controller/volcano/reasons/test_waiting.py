@@ -14,6 +14,7 @@ from controller.volcano.reasons.waiting import (
     LONGEST,
     Explanation,
     explain_group,
+    explain_preparing,
     explain_refused,
     group_name,
     has_command,
@@ -214,3 +215,25 @@ def test_a_group_without_pods_is_not_unschedulable(gang: str) -> None:
     found = explain_group({"status": {**status, "conditions": [tried]}}, [event])
     assert found is not None
     assert found.reason == "unschedulable"
+
+
+@pytest.mark.parametrize(
+    ("reason", "cause"),
+    [
+        ("FailedMount", "volume"),
+        ("FailedCreatePodSandBox", "sandbox"),
+        ("FailedCreatePodContainer", "sandbox"),
+        ("FailedToMakePodDataDirectories", "sandbox"),
+        ("FailedPrepareDynamicResources", "device"),
+    ],
+)
+def test_a_pod_that_a_kubelet_cannot_prepare_says_what_it_lacks(reason: str, cause: str) -> None:
+    def event(reason: str, minute: int) -> dict[str, Any]:
+        at = f"2026-11-22T10:{minute:02}:00Z"
+        return {"reason": reason, "message": "it does not work", "lastTimestamp": at}
+
+    found = explain_preparing([event("Pulled", 1), event(reason, 2)])
+    assert found is not None
+    assert (found.reason, found.details) == ("preparing", {"cause": cause})
+    assert found.message == "preparing the container: it does not work"
+    assert explain_preparing([event(reason, 2), event("Started", 3)]) is None
