@@ -282,6 +282,7 @@ class Gateway:
             meters=self.meters,
             refusals=self.refusals,
             audit=self.audit,
+            home=settings.home,
         )
         open_page = OpenPage(
             open_origins=settings.open_origins,
@@ -299,7 +300,6 @@ class Gateway:
             wall=time.time,
             public_keys=None if assertions is None else lambda: assertions.jwks,
             orchestrator=settings.orchestrator_url,
-            home=settings.home,
             end_notice_seconds=settings.end_notice_seconds,
             waiting=self.activities.waiting,
         )

@@ -78,14 +78,15 @@ class OpenPage:
         """Serve the page whose script takes the token from the URL fragment and posts it."""
         texts = texts_for(request)
         way_in = _way_in(request, "/")
-        enter = link_action(way_in, texts("actions.enter"), first=True) if way_in else ""
+        ways = link_action(way_in, texts("actions.enter"), first=True) if way_in else ""
+        ways += self.responses.way_home(texts, first=not ways)
         card = Card(
             title=texts("opening.title"),
             status=texts("opening.text"),
             actions=f'<noscript><p class="next">{escape(texts("opening.needs_javascript"))}</p>'
             '</noscript><p id="what-next" class="next" hidden>'
             f"{escape(texts('opening.again'))}</p>"
-            + (f'<p id="way-in" hidden>{enter}</p>' if enter else ""),
+            + (f'<div id="ways-on" class="actions" hidden>{ways}</div>' if ways else ""),
             script="open.js",
             busy=True,
         )

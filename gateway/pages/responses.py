@@ -12,7 +12,7 @@ from gateway.core.access.site import Site
 from gateway.core.http.oversize import expiry_lines, foreign_cookie_names
 from gateway.core.limits.rates import RefusalRate
 from gateway.observers.audit_log import AuditLog, Operation, Verified
-from gateway.pages.documents import VARY, Card, Documents, page_headers
+from gateway.pages.documents import VARY, Card, Documents, link_action, page_headers
 from gateway.pages.texts import LANGUAGES, Texts
 from gateway.relay.http.page_connection import EXTRA_INFO
 from gateway.relay.meters import Meters
@@ -46,6 +46,12 @@ class Responses:
     meters: Meters
     refusals: RefusalRate
     audit: AuditLog
+    home: str | None = None
+    """The orchestrator's site."""
+
+    def way_home(self, texts: Texts, *, first: bool = True) -> str:
+        """Return the link to where sessions are opened; empty if that is not known."""
+        return link_action(self.home, texts("actions.home"), first=first) if self.home else ""
 
     def page(
         self, card: Card, texts: Texts, *, status: int = 200, sameorigin_referrer: bool = False

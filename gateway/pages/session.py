@@ -33,8 +33,6 @@ class SessionPages:
     """Returns the public keys that verify assertions; None if assertions are off."""
     orchestrator: str | None = None
     """The URL template of a job's page."""
-    home: str | None = None
-    """The orchestrator's site."""
     end_notice_seconds: float = 0.0
     """How long before its end a bar shows the end notice; 0 is never."""
     waiting: Callable[[str, float], None] = lambda _sid, _now: None
@@ -54,7 +52,7 @@ class SessionPages:
             clipboard=route.clipboard,
             end=end_notice_of(page_request, self.end_notice_seconds, self.wall()),
             job_url=job_url(self.orchestrator, subject_of(route)),
-            home=self.home,
+            home=self.responses.home,
             framed=page_request.grant.framed,
         )
         match route.kind:

@@ -73,6 +73,7 @@ class SignOutPage:
                 title=texts("signed_out.title"),
                 status=texts("signed_out.text" if everywhere else "signed_out.text_later"),
                 advice=texts("signed_out.advice"),
+                actions=self.responses.way_home(texts),
             )
             response = self.responses.page(card, texts)
         else:

@@ -53,8 +53,7 @@ function explain() {
   document.querySelector("h1").textContent = text("open.incomplete");
   document.querySelector("#status").textContent = text("open.incomplete_text");
   document.querySelector("#what-next").hidden = false;
-  // Only for a user who is signed in.
-  document.querySelector("#way-in")?.removeAttribute("hidden");
+  document.querySelector("#ways-on")?.removeAttribute("hidden");
   document.querySelector(".bar-of-progress").hidden = true;
 }
 

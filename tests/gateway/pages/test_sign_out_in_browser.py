@@ -60,6 +60,8 @@ async def test_the_button_signs_out_and_clears_the_browsers_data(
         assert {one["name"] for one in await person.context.cookies()} >= {"fumarole"}
         await person.page.get_by_role("button", name="Sign out").click()
         await expect(person.page.get_by_role("heading")).to_have_text("You are signed out")
+        way_home = person.page.get_by_role("link", name="Go to where sessions are started")
+        await expect(way_home).to_be_visible()
         assert "fumarole" not in {one["name"] for one in await person.context.cookies()}
         assert await person.page.evaluate("localStorage.getItem('mine')") is None
         refused = await person.page.goto(person.url(sid, "/lab"))
