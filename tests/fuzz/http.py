@@ -80,7 +80,7 @@ def check_request(data: bytes) -> Hashable:
 def _check_request_to_app(start: StartLine, section: Section) -> None:
     fields = section.fields
     forwarded = forwarded_fields(fields.host, _FACTS)
-    around = upstream_head(fields, forwarded, path_prefix=b"", upgrade=fields.websocket)
+    around = upstream_head(fields, forwarded, path_prefix=b"")
     around = around.for_client("192.0.2.7", fields.socket_key if fields.websocket else None)
     tail = around.prefix + section.end_to_end + around.suffix
     raw = b"%b %b%b" % (start.method, start.target, tail)

@@ -287,9 +287,7 @@ class AnyOrder(RuleBasedStateMachine):
     @precondition(lambda self: self.open and self.one.phase is Phase.DECIDING)
     @rule()
     def it_may_pass(self) -> None:
-        fields = self.one.reader.fields
-        assert fields is not None
-        self.one.admitted(UpstreamHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=fields.websocket)
+        self.one.admitted(UpstreamHead(b"", b" HTTP/1.1\r\n", b"\r\n"))
 
     @precondition(lambda self: self.open and self.one.phase in UNANSWERED)
     @rule(code=st.sampled_from(CODES))

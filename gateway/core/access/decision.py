@@ -38,10 +38,10 @@ class Request:
 
     __slots__ = ("fields", "path", "start", "upgrade")
 
-    def __init__(self, start: StartLine, fields: Fields, upgrade: bool) -> None:
+    def __init__(self, start: StartLine, fields: Fields) -> None:
         self.start = start
         self.fields = fields
-        self.upgrade = upgrade
+        self.upgrade = fields.websocket
         self.path = start.target.partition(b"?")[0]
 
 

@@ -95,10 +95,11 @@ class Exchange(Actions):
         self.request: Body = _NO_BODY
         self.response: Body | None = None
         """None until the head of the final response was parsed."""
-        self._begin(NO_UPSTREAM_HEAD, upgrade=False)
+        self.head = NO_UPSTREAM_HEAD
+        self.upgrade = False
+        self._begin()
 
-    def _begin(self, head: UpstreamHead, *, upgrade: bool) -> None:
-        self.head, self.upgrade = head, upgrade
+    def _begin(self) -> None:
         self.early_body = self.partial = b""
         self.response = None
         self.interim_count = self.uploaded = 0
@@ -133,14 +134,13 @@ class Exchange(Actions):
 
     # The request
 
-    def admitted(self, head: UpstreamHead, *, upgrade: bool) -> None:
+    def admitted(self, head: UpstreamHead) -> None:
         """Relay the request that was read, with *head* around it."""
         fields = self.reader.fields
         assert fields is not None  # noqa: S101  # a head was read before admission
-        if self.head is NO_UPSTREAM_HEAD:  # the first request: all is as it was made
-            self.head, self.upgrade = head, upgrade
-        else:
-            self._begin(head, upgrade=upgrade)
+        if self.head is not NO_UPSTREAM_HEAD:  # for the first request, all is as it was made
+            self._begin()
+        self.head, self.upgrade = head, fields.websocket
         bodiless = not fields.chunked and fields.length <= 0
         # A body that is done is never fed, so all requests without a body share one.
         self.request = _NO_BODY if bodiless else request_body(fields)

@@ -62,9 +62,7 @@ class UpstreamHead(msgspec.Struct, frozen=True, gc=False):
 NO_UPSTREAM_HEAD: Final = UpstreamHead(b"", b"", b"")
 
 
-def upstream_head(
-    fields: Fields, forwarded: bytes, *, path_prefix: bytes, upgrade: bool
-) -> UpstreamHead:
+def upstream_head(fields: Fields, forwarded: bytes, *, path_prefix: bytes) -> UpstreamHead:
     """Return the constant parts of an upstream request head.
 
     They depend only on the arguments, so the next request with the same *fields* can reuse them.
@@ -72,7 +70,8 @@ def upstream_head(
     ``Host`` is forwarded as received, with its port.
     """
     prefix = b" HTTP/1.1\r\nHost: " + fields.host.encode("ascii") + b"\r\n"
-    suffix = forwarded + (upgrade_fields(fields) if upgrade else framing_field(fields)) + b"\r\n"
+    framing = upgrade_fields(fields) if fields.websocket else framing_field(fields)
+    suffix = forwarded + framing + b"\r\n"
     authorization = fields.authorization
     if authorization is not None and own_bearer(authorization) is None:
         suffix = b"Authorization: %b\r\n%b" % (authorization, suffix)

@@ -89,18 +89,18 @@ class Admission:
             if kept.fields is fields and kept.method == start.method:
                 if kept.is_user_input:
                     _note_input(kept.access_right, start)
-                connection.admitted(kept.head, upgrade=False)
+                connection.admitted(kept.head)
                 return
             if kept.has_same_provenance(start, fields) or self._access.is_allowed_origin(
                 kept.access_right, start.method, fields.provenance
             ):
-                self._relay(connection, start, fields, kept, upgrade=False)
+                self._relay(connection, start, fields, kept)
                 return
         if kept is not None:
             connection.drop_decision()
         if fields.websocket and self._admit_known_upgrade(connection, start, fields, table):
             return
-        request = Request(start, fields, fields.websocket)
+        request = Request(start, fields)
         if request.path.startswith(OWN_PREFIX) and self._serve_asset(connection, request):
             return
         self._decide(connection, request)
@@ -124,13 +124,13 @@ class Admission:
         client = sys.intern(connection.client_address(fields))
         connection.cache_decision(known.for_client(client))
         connection.notice = None
-        connection.admitted(known.head.for_client(client, fields.socket_key), upgrade=True)
+        connection.admitted(known.head.for_client(client, fields.socket_key))
         return True
 
     def _admit_without_table(
         self, connection: DownstreamConnection, start: StartLine, fields: Fields
     ) -> None:
-        request = Request(start, fields, fields.websocket)
+        request = Request(start, fields)
         if self._parts.holder.stale:
             connection.drop_decision()
             self._run(connection, self._repair_after_suspension(connection, request))
@@ -281,9 +281,7 @@ class Admission:
                     if alike and claims is None and reader.cached is not None:
                         self._upgrades[reader.cached] = cached
                 connection.cache_decision(cached)
-                self._relay(
-                    connection, request.start, request.fields, cached, upgrade=request.upgrade
-                )
+                self._relay(connection, request.start, request.fields, cached)
             case OpenBridge(access_right=access_right):
                 self._connect(connection, request, access_right)
             case ServePage():
@@ -354,8 +352,6 @@ class Admission:
         start: StartLine,
         fields: Fields,
         cached: CachedDecision,
-        *,
-        upgrade: bool,
     ) -> None:
         cached.fields = fields
         cached.method = start.method
@@ -368,15 +364,13 @@ class Admission:
             cached.notice, start, fields, connection.reader.raw_fields, site=self._parts.site
         ):
             connection.notice = None
-        cached.head = upstream_head(
-            fields, cached.forwarded, path_prefix=cached.path_prefix, upgrade=upgrade
-        )
+        cached.head = upstream_head(fields, cached.forwarded, path_prefix=cached.path_prefix)
         client = cached.access_right.address
-        if upgrade:
+        if fields.websocket:
             head = cached.head.for_client(client, fields.socket_key)
         else:
             head = cached.head = cached.head.for_client(client)
-        connection.admitted(head, upgrade=upgrade)
+        connection.admitted(head)
 
     def _connect(
         self,

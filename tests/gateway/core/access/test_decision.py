@@ -61,9 +61,7 @@ def ask(
 ) -> Request:
     more = UPGRADE.strip().split("\r\n") if upgrade else []
     section = "\r\n".join((f"Host: {host}", *lines, *more, "", "")).encode()
-    return Request(
-        read_start_line(line.encode()), FIELDS.read_section(section, None).fields, upgrade
-    )
+    return Request(read_start_line(line.encode()), FIELDS.read_section(section, None).fields)
 
 
 def decide(asked: Request, table: RouteTable | None = None, **more: Any) -> Decision:

@@ -82,7 +82,7 @@ class Machine(Connection):
         self.log.append(f"decide {start.method.decode()} {start.target.decode()}")
         code = self.judge(start)
         if code is None:
-            self.admitted(UpstreamHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=fields.websocket)
+            self.admitted(UpstreamHead(b"", b" HTTP/1.1\r\n", b"\r\n"))
         elif code != "wait":
             self.refuse(code)
 

@@ -385,7 +385,7 @@ class AnyOrder(RuleBasedStateMachine):
     @rule(admits=st.booleans())
     def decided(self, admits: bool) -> None:
         if admits:
-            self.m.admitted(UpstreamHead(b"", b" HTTP/1.1\r\n", b"\r\n"), upgrade=False)
+            self.m.admitted(UpstreamHead(b"", b" HTTP/1.1\r\n", b"\r\n"))
         else:
             self.m.refuse("no_credential")
 

@@ -32,7 +32,7 @@ FIELDS = FieldReader(b"fumarole").read_section(SECTION, None).fields
 
 
 def decide(table: RouteTable, now: float, line: bytes = b"GET /ws HTTP/1.1") -> object:
-    request = Request(read_start_line(line), FIELDS, upgrade=True)
+    request = Request(read_start_line(line), FIELDS)
     return ACCESS.decide(request, table=table, now=now)
 
 

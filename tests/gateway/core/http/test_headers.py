@@ -36,7 +36,7 @@ def read(*lines: str) -> Fields:
 
 
 def to_app(section: Section, forwarded: bytes = b"") -> bytes:
-    head = upstream_head(section.fields, forwarded, path_prefix=b"", upgrade=False)
+    head = upstream_head(section.fields, forwarded, path_prefix=b"")
     return head.prefix + section.end_to_end + head.suffix
 
 
@@ -50,7 +50,7 @@ def test_an_app_receives_user_and_client_address() -> None:
 
 
 def test_each_upgrade_has_its_own_client_and_key() -> None:
-    shared = upstream_head(read(*UPGRADE), b"F: g\r\n", path_prefix=b"/p", upgrade=True)
+    shared = upstream_head(read(*UPGRADE), b"F: g\r\n", path_prefix=b"/p")
     assert shared.for_client("1.1.1.1", b"k1") == UpstreamHead(
         b"/p",
         b" HTTP/1.1\r\nHost: A:1\r\n",
