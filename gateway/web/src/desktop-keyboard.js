@@ -68,7 +68,8 @@ function forward(event, type = event.type) {
 export function joinKeyboard(current, tell) {
   const button = document.querySelector("#keyboard");
   const field = document.querySelector("#typed");
-  const isTouched = matchMedia("(any-pointer: coarse)").matches;
+  // Laptops may have a touch screen beside their keyboard.
+  const isTouched = matchMedia("(pointer: coarse)").matches;
   const down = new Map();
   let before = FILLER;
 
