@@ -256,6 +256,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         ),
         public_url=public_url,
     )
+    environment.check_authorities()
     environment.check_addresses(
         {
             "FUMAROLE_CONTROLLER_OPS_LISTEN": settings.ops_listen,

@@ -197,6 +197,7 @@ def settings_from(env: Environment) -> Settings:
     _check_keys(env, settings.link_keys, settings.grant_keys)
     _warn_of_siblings(env, settings.site)
     _check_tls(env, settings.tls_cert_file, settings.tls_key_file)
+    env.check_authorities()
     env.check_addresses(
         {
             "FUMAROLE_GATEWAY_LISTEN": settings.listen,

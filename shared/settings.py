@@ -92,6 +92,13 @@ class Environment:
             if port == port_too != 0 and (host == host_too or any(map(is_unspecified, hosts))):
                 self.problem(one, f"has the same address and port as {other}")
 
+    def check_authorities(self) -> None:
+        """Warn if ``SSL_CERT_FILE``, which Python's TLS reads, names no file: it says nothing."""
+        file = self._values.get("SSL_CERT_FILE", "")
+        if file and not os.access(file, os.R_OK):
+            self.warning("SSL_CERT_FILE", f"names no file that can be read: {file}. Without it, "
+                         "the certificates of https servers are not trusted")  # fmt: skip
+
     def is_set(self, name: str) -> bool:
         """Return whether *name* is set, to a valid value or not."""
         return bool(self._values.get(name, "").strip())

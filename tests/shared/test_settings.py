@@ -61,6 +61,16 @@ def test_a_folder_that_cannot_be_written_is_refused(
         settings.writable_folder(tmp_path)
 
 
+def test_a_missing_file_of_authorities_is_warned_about(tmp_path: Path) -> None:
+    for file, warned in ((tmp_path / "no.pem", True), (Path("/dev/null"), False)):
+        environment = Environment({"SSL_CERT_FILE": str(file)})
+        environment.check_authorities()
+        assert any(str(file) in one for one in environment.warnings) is warned
+    environment = Environment({})
+    environment.check_authorities()
+    assert not environment.warnings
+
+
 def test_a_misspelt_setting_is_warned_about(capsys: pytest.CaptureFixture[str]) -> None:
     def read(environment: Environment) -> str | None:
         return environment.optional("X_ROUTE_KEYS", settings.text)
