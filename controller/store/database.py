@@ -83,6 +83,7 @@ class Store:
         self._pooled = not self._sqlite and postgresql.is_pooled(sa.make_url(url))
         self.name = secrets.token_hex(8)
         """Distinguishes this process' writes from those of others."""
+        self._pending: set[asyncio.Timeout] = set()
         self._wrote_at: float | None = None
         self._shortage: tuple[float, str] | None = None
         self.followers: list[Callable[[], None]] = []
@@ -163,7 +164,7 @@ class Store:
                 # SQLite's reads never yield: a loop of reads would starve all other tasks.
                 await self._turn.rest()
                 return
-            async with self._engine.connect() as connection:
+            async with self._pending_transaction(), self._engine.connect() as connection:
                 await connection.execution_options(**_ONE_STATE)
                 async with connection.begin():
                     yield connection
@@ -177,7 +178,11 @@ class Store:
         """
         updates: list[bool] = []
         with self._recording_shortages(), _translated():
-            async with self._one_writer(), self._connection() as connection:
+            async with (
+                self._pending_transaction(),
+                self._one_writer(),
+                self._connection() as connection,
+            ):
                 await connection.execution_options(
                     fumarole_writes=True, fumarole_writer=self.name, fumarole_updates=updates
                 )
@@ -189,6 +194,31 @@ class Store:
         if updates:
             for follower in self.followers:
                 follower()
+
+    @asynccontextmanager
+    async def _pending_transaction(self) -> AsyncIterator[None]:
+        """End the transaction within by a TimeoutError if it is given up; never with SQLite.
+
+        A probe of SQLite waits for this process' own writes, however healthy the file is.
+        """
+        if self._sqlite:
+            yield
+            return
+        async with asyncio.timeout(None) as deadline:
+            self._pending.add(deadline)
+            try:
+                yield
+            finally:
+                self._pending.discard(deadline)
+
+    def give_up_pending(self) -> None:
+        """End all open transactions with StoreUnavailable: PostgreSQL has stopped responding.
+
+        Otherwise each waits for its own statement's limit, which allows for the longest statements.
+        """
+        now = asyncio.get_running_loop().time()
+        for deadline in tuple(self._pending):
+            deadline.reschedule(now)
 
     @property
     def seconds_since_write(self) -> float:

@@ -18,6 +18,8 @@ from shared.log import Outage
 
 ROUND_SECONDS: Final = 5.0
 PROBE_SECONDS: Final = 4.0
+AGAIN_SECONDS: Final = 1.0
+"""Between a probe that was not answered and the next one."""
 SILENT_SECONDS: Final = 15.0
 """A process is not ready once no write has succeeded for this time."""
 FULL_SECONDS: Final = 60.0
@@ -30,6 +32,8 @@ log = logging.getLogger(__name__)
 
 class StoreProbe:
     """Probes *store* when nothing else has been written for a while.
+
+    After two probes in a row without an answer, the store's open transactions are given up.
 
     Args:
         clock: This process' clock, in unix seconds.
@@ -63,19 +67,31 @@ class StoreProbe:
     async def run(self) -> None:
         """Probe until cancelled."""
         while True:
-            if self._store.seconds_since_write >= ROUND_SECONDS:
-                await self._probe()
+            if self._store.seconds_since_write >= ROUND_SECONDS and not await self._probe():
+                await asyncio.sleep(AGAIN_SECONDS)
+                is_silent = not await self._probe()
+                if is_silent and self._store.seconds_since_write >= ROUND_SECONDS:
+                    self._store.give_up_pending()
             await self._compare_clocks()
             await asyncio.sleep(ROUND_SECONDS)
 
-    async def _probe(self) -> None:
+    async def _probe(self) -> bool:
+        """Return whether the store answered, even if by an error."""
         try:
             async with asyncio.timeout(PROBE_SECONDS):
                 await self._store.probe()
-            self._outage.passed()
-        except (StoreUnavailable, TimeoutError) as error:
-            self._why = str(error) or "the database does not respond in time"
-            self._outage.failed(self._why)
+        except TimeoutError:
+            self._failed("the database does not respond in time")
+            return False
+        except StoreUnavailable as error:
+            self._failed(str(error))
+            return True
+        self._outage.passed()
+        return True
+
+    def _failed(self, why: str) -> None:
+        self._why = why
+        self._outage.failed(why)
 
     async def _compare_clocks(self) -> None:
         before = self._clock()
