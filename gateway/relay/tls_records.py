@@ -7,8 +7,9 @@ decrypting it (section 5.1). After :data:`RECORDS_AT_ONCE` the rest waits for th
 socket is not read until then.
 
 OpenSSL's memory buffers never shrink: a connection that has once passed on 256 KiB at once keeps
-341 KiB in each direction until it closes. Therefore at most :data:`READ_BYTES` are read at once,
-and :func:`.transports.write_large` passes longer data to TLS in pieces.
+341 KiB in each direction until it closes. Therefore at most :data:`READ_BYTES` are read at once, no
+more are read while as many wait for the reader, and :func:`.transports.write_large` passes longer
+data to TLS in pieces.
 
 Loops create TLS inside ``create_connection``, with no hook between TLS and its socket. This module
 therefore uses the class that they use, which has the same interface in asyncio and uvloop.
@@ -64,7 +65,8 @@ async def connect_tls(
     make = _UVLOOP.SSLProtocol if isinstance(loop, _UVLOOP.Loop) else _ASYNCIO
     done = loop.create_future()
     tls = make(loop, protocol, context, done, **options)
-    transport: asyncio.Transport = tls._get_app_transport()
+    transport: Any = tls._get_app_transport()
+    transport.set_read_buffer_limits(high=READ_BYTES)
     try:
         await connect(lambda: TlsRecords(loop, tls))
         await done

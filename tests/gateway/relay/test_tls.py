@@ -7,12 +7,13 @@ import gc
 import ssl
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import uvloop
 
 from gateway.core.frames import close_frame
-from gateway.relay.tls_records import TlsRecords
+from gateway.relay.tls_records import READ_BYTES, TlsRecords
 from tests.gateway.relay.conftest import TlsSizes
 from tests.gateway.relay.harness import (
     ORIGIN,
@@ -133,6 +134,27 @@ async def test_little_is_encrypted_or_decrypted_at_once(
         assert await browser.exactly(len(frame)) == frame
     assert max(tls_sizes.read) <= 1 << 15
     assert max(tls_sizes.written) < (1 << 15) + 4096  # records have headers; heads are added
+
+
+async def test_few_records_wait_for_an_app_that_reads_nothing(certificate: Path) -> None:
+    async with secured(certificate) as (r, address):
+        browser = await connect(r, address)
+        size = 64 << 20
+        sent = (f"Origin: {ORIGIN}", f"Content-Length: {size}")
+        browser.send(request("/", *sent, method="PUT") + LARGE)
+        app = await r.app.connection()
+        await app.head()
+        app.stall()
+        connection: Any = next(iter(r.path.connections))
+        transport = connection.transport
+        waiting = []
+        for _ in range(60):
+            browser.send(LARGE)
+            await asyncio.sleep(0.005)
+            waiting.append(transport.get_read_buffer_size())
+        assert not connection.reading, "it was asked to hold back, or this shows nothing"
+        assert 0 < max(waiting) <= 2 * READ_BYTES
+        browser.reset()
 
 
 @pytest.mark.parametrize("asked", [request(), upgrade()], ids=["request", "tunnel"])
