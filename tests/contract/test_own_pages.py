@@ -8,6 +8,7 @@ import pytest
 
 from tests.contract.conftest import Serve
 from tests.contract.rig import Rig
+from tests.contract.tokens import ISSUER
 
 
 async def test_the_open_page_is_static_with_a_strict_policy(rig: Rig) -> None:
@@ -25,8 +26,8 @@ async def test_the_open_page_is_static_with_a_strict_policy(rig: Rig) -> None:
     assert scripts
     assert all("src=" in tag for tag in scripts)
     assert not re.search(r"\son[a-z]+\s*=", page)
-    links = re.findall(r"""(?:src|href|action)=["']?([^"'> ]+)""", page)
-    assert all(link.startswith(("/", "#")) and not link.startswith("//") for link in links)
+    links = re.findall(r"""<(\w+)[^<>]*\s(?:src|href|action)=["']?((?:https?:)?//[^"'> ]*)""", page)
+    assert all(tag == "a" and link.startswith(ISSUER) for tag, link in links)
 
 
 async def test_the_assets_of_the_open_page_are_served(rig: Rig) -> None:
