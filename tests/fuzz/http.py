@@ -209,6 +209,7 @@ def check_chunks(data: bytes) -> Hashable:
     split = _fed(ChunkedBody(), cut(data))
     byte_by_byte = _fed(ChunkedBody(), [data[i : i + 1] for i in range(len(data))])
     bare = _fed(ChunkedBody(framed=False), [data])
+    _check_padded(data, whole)
     if isinstance(whole, str):
         assert isinstance(split, str), (whole, split)
         assert isinstance(byte_by_byte, str), (whole, byte_by_byte)
@@ -220,6 +221,19 @@ def check_chunks(data: bytes) -> Hashable:
         assert read_chunks(whole[0]) == bare[0]
     assert bare[1:] == whole[1:]
     return whole[1], min(len(bare[0]), 3), bool(whole[2]), whole[0].count(b"\r\n")
+
+
+def _check_padded(data: bytes, strict: tuple[bytes, bool, bytes] | str) -> None:
+    """Check that chunks of an app are the same, or differ in padding alone, whatever the split."""
+    whole = _fed(ChunkedBody(padded=True), [data])
+    pieces = [data[i : i + 1] for i in range(len(data))]
+    split = _fed(ChunkedBody(padded=True), pieces)
+    assert split == whole or (isinstance(whole, str) and isinstance(split, str)), (whole, split)
+    if isinstance(strict, str) and not isinstance(whole, str):
+        assert b" " in data or b"\t" in data, (strict, whole)
+        assert not whole[1] or read_chunks(whole[0]) is not None
+    elif not isinstance(strict, str):
+        assert whole == strict, (strict, whole)
 
 
 def check_length(data: bytes) -> Hashable:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Hashable
 
+from gateway.core.fragments import FRAGMENT_BYTES, Fragmenter
 from gateway.core.frames import FrameTracker
 from gateway.core.rfb.browser_filter import BrowserFilter
 from gateway.core.rfb.desktop_filter import DesktopFilter
@@ -13,6 +15,8 @@ from tests.fuzz.mutation import cut
 from tests.fuzz.reading import (
     viewer_messages,
 )
+
+_LARGEST = 250_000
 
 # WebSocket frames
 
@@ -48,6 +52,30 @@ def check_frames(data: bytes) -> Hashable:
     later = [end for end in ends if end >= middle]
     assert taken == (min(later) if later else len(data)) - middle or min(later) > len(data)
     return len(ends), tracker.at_boundary, min(tracker.remaining, 2)
+
+
+def check_fragments(data: bytes) -> Hashable:
+    """Fragments hold the same bytes as the frames, whatever the split; a large frame needs none.
+
+    Lengths are multiplied, so that a few bytes of input make frames of several fragments.
+    """
+    stream, at = b"", 0
+    while at + 4 <= len(data):
+        first, second, size = data[at], data[at + 1], int.from_bytes(data[at + 2 : at + 4], "big")
+        mask = b"mask" if second & 0x80 else b""
+        header = bytes((first, 127 | second & 0x80)) + (5 * size).to_bytes(8, "big") + mask
+        stream += header + (data[at : at + 1] * (5 * size))
+        at += 4
+    stream = stream[: len(stream) - len(data) % 4]
+    whole, split = Fragmenter(_LARGEST), Fragmenter(_LARGEST)
+    out = whole.feed(stream)
+    assert b"".join(map(split.feed, cut(stream))) == out
+    assert split.at_boundary == whole.at_boundary == (len(stream) == (_ends(stream) or [0])[-1])
+    assert len(out) - len(stream) <= 14 * (len(stream) // FRAGMENT_BYTES + 1)
+    ends = [*(_ends(out) or [0]), len(out)]
+    sizes = [end - begin for begin, end in itertools.pairwise(ends)]
+    assert all(size <= FRAGMENT_BYTES + 14 or size > _LARGEST for size in sizes), sizes
+    return len(ends), whole.at_boundary
 
 
 # RFB

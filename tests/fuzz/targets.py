@@ -9,7 +9,13 @@ from gateway.core.limits.addresses import (
 )
 from tests.fuzz.http import check_answer, check_chunks, check_length, check_request, check_sequence
 from tests.fuzz.mutation import Target
-from tests.fuzz.streams import check_desktop, check_frames, check_handshake, check_view
+from tests.fuzz.streams import (
+    check_desktop,
+    check_fragments,
+    check_frames,
+    check_handshake,
+    check_view,
+)
 from tests.fuzz.values import check_cookie, check_next, check_proxy_header
 
 SECRET: Final = b"c0ffee-grant"
@@ -111,6 +117,12 @@ TARGETS: Final = (
         check=check_frames,
         seeds=_FRAMES,
         words=(b"\x82\x7e", b"\x82\x7f", b"\x82\xff", b"\x88\0", bytes(7), b"\xff" * 8),
+    ),
+    Target(
+        name="fragments",
+        check=check_fragments,
+        seeds=(b"\x82\x80\x00\x10", b"\x02\x00\x80\x00\x89\x00\x00\x01\x80\x00\x40\x00"),
+        words=(b"\x82\x80\xff\xff", b"\x82\x00\x33\x34", b"\x88\x80\x33\x33"),
     ),
     Target(
         name="views",
