@@ -11,7 +11,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 
-from cryptography.x509 import load_pem_x509_certificate
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificate, load_pem_x509_certificates
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
@@ -138,12 +140,16 @@ def _why_unusable(certificate: Path, key: Path, error: ssl.SSLError) -> str:
     if error.reason == "KEY_VALUES_MISMATCH":
         return f"{key} is not the key of {certificate}"
     try:
-        load_pem_x509_certificate(certificate.read_bytes())
+        load_pem_x509_certificates(certificate.read_bytes())
     except ValueError:
-        return f"{certificate} holds no certificate in PEM form"
+        return f"{certificate} holds no certificate in PEM form, or a damaged one"
     if b"ENCRYPTED" in key.read_bytes():
         return f"{key} is encrypted: write it without a passphrase"
-    return f"{key} holds no private key in PEM form"
+    try:
+        load_pem_private_key(key.read_bytes(), None)
+    except (ValueError, UnsupportedAlgorithm):
+        return f"{key} holds no private key in PEM form"
+    return f"OpenSSL refuses {certificate} and {key}: {error.reason}"
 
 
 class Certificates(ReloadedFiles):

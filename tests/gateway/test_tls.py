@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 from cryptography import x509
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import (
     BestAvailableEncryption,
@@ -43,9 +43,11 @@ class Pair:
             replace(path, data)
 
 
-def make_pair(serial: int) -> tuple[bytes, bytes]:
+def make_pair(
+    serial: int, key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | None = None
+) -> tuple[bytes, bytes]:
     """Return a certificate with *serial*, and its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
+    key = key or ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
     now = datetime.now(UTC)
     made = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(serial)
@@ -176,7 +178,16 @@ def test_the_file_that_is_at_fault_is_named(tmp_path: Path) -> None:
     encrypted = tmp_path / "encrypted.key"
     secret = (Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"x"))
     encrypted.write_bytes(ec.generate_private_key(ec.SECP256R1()).private_bytes(*secret))
+    weak = Pair(tmp_path / "weak")
+    short = rsa.generate_private_key(public_exponent=65537, key_size=1024)
+    for path, data in zip((weak.certificate, weak.key), make_pair(1, short), strict=True):
+        replace(path, data)
+    chain = tmp_path / "chain.crt"
+    damaged = two.certificate.read_text().replace("MII", "MI!", 1)
+    chain.write_text(one.certificate.read_text() + damaged)
     for certificate, key, why in (
+        (weak.certificate, weak.key, f"OpenSSL refuses {weak.certificate} .*EE_KEY_TOO_SMALL"),
+        (chain, one.key, f"{chain} holds .* a damaged one"),
         (one.certificate, two.key, f"{two.key} is not the key of {one.certificate}"),
         (one.key, one.key, f"{one.key} holds no certificate"),
         (one.certificate, one.certificate, f"{one.certificate} holds no private key"),
