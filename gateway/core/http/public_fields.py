@@ -24,10 +24,13 @@ _LOOPBACK: Final = frozenset({b"localhost", b"127.0.0.1", b"0.0.0.0", b"[::1]", 
 """The names by which a program calls its own host."""
 _LOCATION: Final = re.compile(rb"^(location:[ \t]*)([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 _REFRESH: Final = re.compile(
-    rb"^(refresh:[^\r\n]*?[;, \t]url[ \t]*+=[ \t]*+[\"']?)([^\r\n\"']*)",
+    rb"^(refresh:[ \t]*+[0-9.]++(?:[ \t]*+[;,]|[ \t])[ \t]*+(?:url[ \t]*+=[ \t]*+)?[\"']?)"
+    rb"([^\r\n\"']*)",
     re.IGNORECASE | re.MULTILINE,
 )
-"""The seconds, and a URL that may be quoted (HTML, "shared declarative refresh steps")."""
+"""The seconds, and a URL that may be named and quoted.
+
+See HTML, "shared declarative refresh steps"."""
 _SET_COOKIE: Final = re.compile(rb"^(set-cookie:[ \t]*)([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 
 

@@ -104,6 +104,8 @@ def test_redirect_and_cookies_are_adapted_to_the_host_of_the_request() -> None:
         (b"5;URL='", b"'"),
         (b'1.5, url = "', b'"'),
         (b"5 url=", b""),
+        (b"5;", b""),
+        (b"5 , '", b"'"),
     ],
 )
 @pytest.mark.parametrize(
@@ -120,6 +122,14 @@ def test_a_refresh_of_the_apps_own_address_leads_to_its_public_one(
     assert b"refresh: %b%b%b" % (before, seen, after) in lines
 
 
+@pytest.mark.parametrize(
+    "url", [b"http://example.org/a;url=http://localhost:8888/", b"/a?b, url=http://localhost:8888/"]
+)
+@pytest.mark.parametrize("before", [b"0; ", b"0; url=", b"0; url='"])
+def test_a_url_within_the_url_of_a_refresh_stays(before: bytes, url: bytes) -> None:
+    assert b"Refresh: %b%b" % (before, url) in adapted(b"Refresh: %b%b\r\n" % (before, url), view())
+
+
 @pytest.mark.parametrize("value", [b"5", b"5; url=/a", b"", b"5; url="])
 def test_a_refresh_without_a_whole_url_stays(value: bytes) -> None:
     fields = ResponseReader("x").read(b"Refresh: %b\r\n\r\n" % value)
@@ -128,7 +138,8 @@ def test_a_refresh_without_a_whole_url_stays(value: bytes) -> None:
 
 
 def test_a_long_refresh_costs_little() -> None:
-    for value in (b"url" * 20_000, b" url" * 15_000, b"; url " * 10_000, b"; url=" * 10_000):
+    named = (b"url" * 20_000, b" url" * 15_000, b"; url " * 10_000, b"; url=" * 10_000)
+    for value in (*named, b"1" * 60_000, b" " * 60_000, b"1; " + b" " * 60_000):
         fields = ResponseReader("x").read(b"Refresh: %b://\r\n\r\n" % value)
         began = time.process_time()
         adapt_fields(fields, view())
