@@ -217,8 +217,9 @@ class Store:
         Otherwise each waits for its own statement's limit, which allows for the longest statements.
         """
         now = asyncio.get_running_loop().time()
-        for deadline in tuple(self._pending):
-            deadline.reschedule(now)
+        # Once each: the end of one may take until the next call, and must not be cut off.
+        while self._pending:
+            self._pending.pop().reschedule(now)
 
     @property
     def seconds_since_write(self) -> float:

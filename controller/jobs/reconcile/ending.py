@@ -57,10 +57,10 @@ from shared.audit import AuditRecord, write_audit
 
 LOOK_AGAIN_SECONDS = 2.0
 PENDING_SECONDS: Final = 10.0
+"""The pause while Volcano takes no command: it is busy, or away."""
 EVENTS_SECONDS: Final = 120.0
 """How long the events of a VolcanoJob that has ended are waited for. They may have a database of
 their own, which can be away while all else works."""
-"""The pause while Volcano takes no command: it is busy, or away."""
 FORBIDDEN_SECONDS = 30.0
 _NEW_ATTEMPT: Final = MappingProxyType(
     dict.fromkeys(("uid", "renewal", "kept", "ordered", "ordered_why")) | {"stopping": False}
@@ -225,12 +225,12 @@ class EndActions:
         """Delete the VolcanoJob *uid* of an ended job, if it goes on or was deleted before.
 
         Raises:
-            RequeueAfter: If it has ended: the cache lags.
+            RequeueAfter: If it has ended, or is gone or being deleted: the cache lags.
         """
         name = volcano_job_name(record.id)
         found = await self._cluster.find_volcano_job(record.namespace, name, record.id)
         if found is None or found.uid != uid or found.deleting:
-            return
+            raise RequeueAfter(LOOK_AGAIN_SECONDS)
         under_way = progress_of(found.phase) in (Progress.WAITING, Progress.RUNNING)
         if not under_way and uid != record.removed_uid:
             raise RequeueAfter(LOOK_AGAIN_SECONDS)

@@ -69,3 +69,23 @@ async def test_transactions_are_given_up_once_two_probes_are_not_answered(
             while not await is_back():
                 await asyncio.sleep(0.1)
         await store.close()
+
+
+async def test_a_transaction_whose_end_takes_long_is_given_up_once() -> None:
+    with running_postgres() as postgres:
+        store = Store(postgres.new_database())
+        await store.open()
+
+        async def read() -> None:
+            async with store.read() as transaction:
+                await transaction.scalar(sa.select(sa.func.pg_sleep(60)))
+
+        reading = asyncio.create_task(read())
+        await asyncio.sleep(0.5)
+        with hung(postgres.folder):
+            while not reading.done():
+                store.give_up_pending()
+                await asyncio.sleep(0.01)
+        with pytest.raises(StoreUnavailable):
+            await reading
+        await store.close()

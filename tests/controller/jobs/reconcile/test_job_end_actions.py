@@ -322,13 +322,15 @@ async def test_a_revived_volcano_job_is_deleted_only_after_a_confirming_read(
 ) -> None:
     final = replace(ENDS, state=State.SUCCESS)
     async with world(store, clock, final) as w:
-        await w.ends.delete_revived_job(final, UID)
-        w.cluster.job = make_observed("Running", deleting=True)
-        await w.ends.delete_revived_job(final, UID)
-        w.cluster.job = make_observed("Running", uid="another")
-        await w.ends.delete_revived_job(final, UID)
-        w.cluster.job = make_observed("Completed")
-        assert await seconds_of(w.ends.delete_revived_job(final, UID)) == LOOK_AGAIN_SECONDS
+        # The cache lags: it shows the VolcanoJob as it was.
+        for there in (
+            None,
+            make_observed("Running", deleting=True),
+            make_observed("Running", uid="another"),
+            make_observed("Completed"),
+        ):
+            w.cluster.job = there
+            assert await seconds_of(w.ends.delete_revived_job(final, UID)) == LOOK_AGAIN_SECONDS
         assert not w.cluster.told
         w.cluster.job = make_observed("Running")
         await w.ends.delete_revived_job(final, UID)
