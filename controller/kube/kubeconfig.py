@@ -95,6 +95,10 @@ def _files_of(node: Any) -> Iterator[Path]:
 
 
 def _check_program(node: Any) -> None:
-    command = str(node["exec"]["command"]) if "exec" in node else ""
-    if command and not shutil.which(command):
+    if "exec" not in node:
+        return
+    command, given = str(node["exec"]["command"]), node["exec"].safe_get("env") or ()
+    # The program is looked for in the PATH that it is given.
+    path = next((one["value"] for one in given if one["name"] == "PATH"), None)
+    if command and not shutil.which(command, path=path):
         raise ValueError(f"its program {command} for credentials cannot be executed")

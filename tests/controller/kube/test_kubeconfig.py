@@ -47,6 +47,20 @@ def test_a_good_kubeconfig_is_accepted(tmp_path: Path) -> None:
     check_kubeconfig(f"/no/file:{file}")
 
 
+def test_a_program_is_looked_for_in_the_path_that_the_kubeconfig_gives_it(tmp_path: Path) -> None:
+    program = tmp_path / "give-credentials"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(0o755)
+    env = [{"name": "HOME", "value": "/"}, {"name": "PATH", "value": f"/no/folder:{tmp_path}"}]
+    file = tmp_path / "config"
+    for given in (env, None, []):
+        run = {"command": str(program), "env": given}
+        file.write_text(yaml.safe_dump(content(exec=run)))
+        check_kubeconfig(str(file))
+    file.write_text(yaml.safe_dump(content(exec={"command": program.name, "env": env})))
+    check_kubeconfig(str(file))
+
+
 @pytest.mark.parametrize(
     ("given", "why"),
     [
