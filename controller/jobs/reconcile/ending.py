@@ -235,7 +235,8 @@ class EndActions:
         if not under_way and uid != record.removed_uid:
             raise RequeueAfter(LOOK_AGAIN_SECONDS)
         log.warning(
-            "the VolcanoJob of an ended job runs again, and is deleted: was etcd restored?",
+            "the VolcanoJob of an ended job runs again, and is deleted: was etcd restored, or the"
+            " VolcanoJob resumed?",
             extra={"job": record.id, "uid": uid, "phase": found.phase},
         )
         await self.delete_volcano_job(record, found, uid)

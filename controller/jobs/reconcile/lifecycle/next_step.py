@@ -137,8 +137,8 @@ _UNDER_WAY: Final = ("Pending", "Running", "Restarting")
 def _revived_at(seen: ObservedState) -> float | None:
     """Return when the VolcanoJob of an ended job counts as revived; None if it does not go on.
 
-    No VolcanoJob that has ended, or is deleted, runs again. But after etcd was restored from a
-    backup, the cluster shows it as it was then.
+    After etcd was restored from a backup, the cluster shows it as it was then. Otherwise only an
+    aborted one goes on again, by the command of an administrator (``ResumeJob``).
     """
     job, record = seen.job, seen.record
     if job is None or job.deleting or seen.jobs_stale:

@@ -192,7 +192,8 @@ class DeleteVolcanoJob:
 class DeleteRevivedJob:
     """Delete the VolcanoJob ``uid`` of an ended job, if the API server confirms that it goes on.
 
-    An etcd that was restored from a backup shows it as it was before the end.
+    An etcd that was restored from a backup shows it as it was before the end. An administrator can
+    resume an aborted one.
     """
 
     uid: str
