@@ -150,7 +150,7 @@ class Exchange(Actions):
             except FramingError:
                 self.fail("bad_request")
                 return
-        self.reader.release_raw()
+        self.reader.head = b""
         self.phase = _AFTER_ADMITTED[self.phase]
         self.connect()
 

@@ -112,9 +112,8 @@ def _cut(raw: bytes) -> tuple[bytes, bytes | None]:
 class RequestReader:
     """Reads the heads of one connection, one after the other.
 
-    ``start``, ``fields``, ``end_to_end`` and :attr:`raw_fields` are those of the last head, until
-    they are released.
-    ``cached`` is its section if that was found in the cache.
+    ``start``, ``fields``, ``end_to_end``, ``head`` and :attr:`raw_fields` are those of the last
+    head, until they are released. ``cached`` is its section if that was found in the cache.
     Browsers send nearly the same section with each request, so only the values that differ are
     parsed again.
 
@@ -127,13 +126,13 @@ class RequestReader:
         "_begin",
         "_empty_lines",
         "_fields",
-        "_head",
         "_known",
         "_last",
         "_refused",
         "cached",
         "end_to_end",
         "fields",
+        "head",
         "oversized",
         "partial",
         "start",
@@ -151,8 +150,10 @@ class RequestReader:
         self.cached: CachedSection | None = None
         self.end_to_end = b""
         """The fields that the app gets: see :class:`Section`."""
-        self._head, self._begin = b"", 0
-        """The last head as received, and where its fields begin."""
+        self.head = b""
+        """The last head as received, until its request is admitted: the app gets the rest."""
+        self._begin = 0
+        """Where its fields begin."""
         self.oversized: OversizedHead | None = None
         """What was parsed of a head that was refused as too large."""
         self._refused = b""
@@ -220,7 +221,7 @@ class RequestReader:
         cached, fields = found
         if not fields.websocket:  # an upgrade is the connection's last head
             self._last = section_from_cache(raw, fields, cached.end_to_end)
-        self._head, self._begin = data[:end], begin
+        self.head, self._begin = data[:end], begin
         self._accept(start, fields, cached.end_to_end)
         self.cached = cached
         return end
@@ -235,12 +236,12 @@ class RequestReader:
         if found is None or found[0] > MAX_TARGET_BYTES:
             return 0
         end, end_to_end = found
-        self._head, self._begin = data[:end], begin
+        self.head, self._begin = data[:end], begin
         self._accept(start, last.fields, end_to_end)
         return end
 
     def _parse(self, head: bytes) -> None:
-        self._head, self._begin = head, head.find(b"\r\n") + 2
+        self.head, self._begin = head, head.find(b"\r\n") + 2
         start = read_start_line(head[: self._begin - 2])
         section = self._fields.read_section(head[self._begin :], self._last)
         small = len(head) <= MAX_KEPT_BYTES and len(section.names) <= MAX_KEPT_FIELDS
@@ -268,20 +269,16 @@ class RequestReader:
     @property
     def raw_fields(self) -> bytes:
         """The last head's fields as received."""
-        return self._head[self._begin :]
-
-    def release_raw(self) -> None:
-        """Release the head as received, once the request is admitted: the app gets the rest."""
-        self._head = b""
+        return self.head[self._begin :]
 
     def release(self) -> None:
         """Release what only the last request needed, until the connection's next head."""
         self.start = None
-        self._head = self.end_to_end = b""
+        self.head = self.end_to_end = b""
         if self._last is None:
             self.fields = None
 
     def clear(self) -> None:
         """Release all memory."""
-        self.partial = self.end_to_end = self._head = b""
+        self.partial = self.end_to_end = self.head = b""
         self.start = self.fields = self.cached = self._last = None
