@@ -20,6 +20,7 @@ import aiohttp
 
 from controller.kube.decoding import Object, decode_object
 from controller.kube.errors import KubeError, Throttled, Unavailable, error_from
+from controller.kube.kinds import POD_METRICS
 from controller.kube.kubeconfig import DEFAULT, MALFORMED, cause_of
 from controller.kube.library import (
     ApiClient,
@@ -49,7 +50,7 @@ CREDENTIALS_SECONDS: Final = 60.0
 """How long credentials are used before they are read again: bound ServiceAccount tokens and exec
 credentials expire, and nothing says when."""
 LEAST_OFFSET_SECONDS: Final = 5.0
-"""Clocks that differ by less count as equal: a response may take a while."""
+"""Clocks that differ by less count as equal."""
 CREDENTIALS_WAIT_SECONDS: Final = 10.0
 """How long the exec credential plugin may take."""
 
@@ -60,6 +61,9 @@ NOT_SERVED: Final = b"404 page not found"
 """An API server's response for a group that it does not serve."""
 
 JSON: Final = "application/json"
+
+_OF_METRICS_SERVER: Final = f"/apis/{POD_METRICS.api}/"
+"""The API server passes these requests on, and the responses have the clock of another machine."""
 
 Certificates: TypeAlias = tuple[bytes, ...]
 """The contents of the files of authorities, client certificate and client key."""
@@ -344,6 +348,7 @@ class Transport:
         with _translated():
             # Not call_api: it copies the body three times, looking for the library's models.
             await self._api.update_params_for_auth(headers, [], ["BearerToken"])
+            began = time.time()
             response: aiohttp.ClientResponse = await rest.request(
                 request.method,
                 f"{self._api.configuration.host}{request.path}",
@@ -353,13 +358,14 @@ class Transport:
                 _preload_content=False,
                 _request_timeout=timeout,
             )
-        self._compare_clocks(response.headers.get("Date", ""))
+        if not request.path.startswith(_OF_METRICS_SERVER):
+            self._compare_clocks(response.headers.get("Date", ""), began=began)
         return response
 
-    def _compare_clocks(self, date: str) -> None:
+    def _compare_clocks(self, date: str, *, began: float) -> None:
         if (at := http_date(date)) is not None:
-            # Dates are whole seconds, cut off.
-            offset = at + 0.5 - time.time()
+            # Dates are whole seconds, cut off. The server read its clock at some moment since.
+            offset = min(0.0, at + 0.5 - began) + max(0.0, at + 0.5 - time.time())
             self.clock_offset = offset if abs(offset) >= LEAST_OFFSET_SECONDS else 0.0
 
 

@@ -17,7 +17,7 @@ from aiohttp import web
 from controller.kube import transport
 from controller.kube.client import Kube
 from controller.kube.errors import Unauthorized, Unavailable
-from controller.kube.kinds import PODS
+from controller.kube.kinds import POD_METRICS, PODS
 from controller.kube.watch import Changed, watch
 from tests.controller.kube.api_server import Answer, Script, listing, says, serving, streams, thing
 from tests.controller.running import eventually
@@ -290,3 +290,24 @@ async def test_the_servers_clock_is_known_from_its_last_response(tmp_path: Path)
             await kube.get(PODS, "a", "ns")
             known.append(kube.clock_offset)
     assert known == [0.0, pytest.approx(-600.0, abs=1.5), known[1], 0.0]
+
+
+async def test_a_slow_response_and_the_metrics_servers_clock_say_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def late(request: web.Request) -> web.StreamResponse:
+        # The response is read late, as by a process that was busy or suspended meanwhile.
+        response = await says(thing("a", "1"), Date=formatdate(now, usegmt=True))(request)
+        monkeypatch.setattr(time, "time", lambda: now + 60.0)
+        return response
+
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
+    others = says(thing("a", "1"), Date=formatdate(now + 600.0, usegmt=True))
+    script = Script(late, others)
+    async with serving(script, tmp_path), Kube.connect(tmp_path / "kubeconfig") as kube:
+        await kube.get(PODS, "a", "ns")
+        assert kube.clock_offset == 0.0
+        # Another server responds, on another machine.
+        await kube.get(POD_METRICS, "a", "ns")
+        assert kube.clock_offset == 0.0
