@@ -349,17 +349,21 @@ class EndActions:
         return has_command(await self._events_of(seen, seen.job), action)
 
     async def _events_of(self, seen: ObservedState, job: ObservedJob) -> Objects:
-        """Return the events about the VolcanoJob; none if they cannot be read for long.
+        """Return the events about the VolcanoJob; none if only they cannot be read for long.
 
         Raises:
-            KubeError: If they cannot be read, soon after the VolcanoJob's phase was observed.
+            KubeError: If they cannot be read, soon after the VolcanoJob's phase was observed, or
+                if the VolcanoJob cannot be read either.
         """
+        record = seen.record
         try:
             return await self._cluster.find_events(job)
         except KubeError as error:
             if seen.now < seen.phase_seen_at + EVENTS_SECONDS:
                 raise
-            extra = {"job": seen.record.id, "why": str(error)}
+            # In an outage of the whole API server, they are only late.
+            await self._cluster.find_volcano_job(record.namespace, job.name, record.id)
+            extra = {"job": record.id, "why": str(error)}
             log.warning("a job ends without its events, which cannot be read", extra=extra)
             return []
 

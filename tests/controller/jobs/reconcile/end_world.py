@@ -61,15 +61,18 @@ class Cluster:
         self.told: list[tuple[object, ...]] = []
         self.events: list[Mapping[str, Any]] = []
         self.events_fail = False
+        self.all_fails = False
 
     async def find_events(self, job: ObservedJob) -> Sequence[Mapping[str, Any]]:
         assert job.uid == UID
-        if self.events_fail:
+        if self.events_fail or self.all_fails:
             raise Unavailable("etcdserver: leader changed", status=500)
         return self.events
 
     async def find_volcano_job(self, namespace: str, name: str, job_id: str) -> ObservedJob | None:
         assert (namespace, name, job_id) == ("jobs", "j-j1", "j1")
+        if self.all_fails:
+            raise Unavailable("no response")
         return self.job
 
     async def find_pods(
