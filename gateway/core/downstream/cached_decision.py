@@ -29,7 +29,8 @@ class CachedDecision(msgspec.Struct, kw_only=True, eq=False):
     - The assertion in ``forwarded`` is not due for renewal.
 
     The request's provenance is checked again. ``head``, the constant parts of the upstream head,
-    holds for the same ``fields``; an upgrade's lacks client and key. ``notice``, if present, is
+    holds for the same ``fields``; an upgrade's lacks client and key. Without ``fields``, which were
+    those of a large head, the decision holds for no other request. ``notice``, if present, is
     shown to a user who navigates.
     """
 

@@ -19,6 +19,7 @@ from gateway.core.downstream.phases import (
     transitions,
 )
 from gateway.core.http.framing import ChunkedBody, LengthBody
+from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import HeadRefused
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.http.response_heads import HttpDate, ResponseReader
@@ -27,6 +28,8 @@ from gateway.core.limits.values import Limits
 _AFTER_HEAD_READ: Final = transitions(Event.HEAD_READ)
 _AFTER_COMPLETED: Final = transitions(Event.COMPLETED)
 _HEADS: Final = OnData.PARSE_HEAD
+_RELEASED_HEAD: Final = UpstreamHead(b"", b"", b"")
+"""In place of a large head, while the connection is idle."""
 
 
 class Connection(Exchange):
@@ -187,6 +190,8 @@ class Connection(Exchange):
 
     def _await_next_head(self) -> None:
         self.reader.release()
+        if self.reader.section is None:
+            self.head = _RELEASED_HEAD
         self.set_deadline(self.limits.idle_seconds)
         if self.inbox:
             self._schedule_next_head()

@@ -127,7 +127,6 @@ class RequestReader:
         "_empty_lines",
         "_fields",
         "_known",
-        "_last",
         "_refused",
         "cached",
         "end_to_end",
@@ -135,19 +134,21 @@ class RequestReader:
         "head",
         "oversized",
         "partial",
+        "section",
         "start",
     )
 
     def __init__(self, fields: FieldReader, known: SectionCache | None = None) -> None:
         self._fields = fields
         self._known = known
-        self._last: Section | None = None
         self._empty_lines = 0
         self.partial = b""
         """The bytes of an incomplete head."""
         self.start: StartLine | None = None
         self.fields: Fields | None = None
         self.cached: CachedSection | None = None
+        self.section: Section | None = None
+        """The last head's section, kept for the next head; None if that head was large."""
         self.end_to_end = b""
         """The fields that the app gets: see :class:`Section`."""
         self.head = b""
@@ -169,7 +170,7 @@ class RequestReader:
         try:
             if seen:
                 data = self.partial + data
-            elif end := self._read_first(data) if self._last is None else self._read_again(data):
+            elif end := self._read_first(data) if self.section is None else self._read_again(data):
                 return data[end:]
             if data[:1] == b"\r":
                 data, seen = self._skip_empty_lines(data), 0
@@ -220,7 +221,7 @@ class RequestReader:
             return 0
         cached, fields = found
         if not fields.websocket:  # an upgrade is the connection's last head
-            self._last = section_from_cache(raw, fields, cached.end_to_end)
+            self.section = section_from_cache(raw, fields, cached.end_to_end)
         self.head, self._begin = data[:end], begin
         self._accept(start, fields, cached.end_to_end)
         self.cached = cached
@@ -228,7 +229,7 @@ class RequestReader:
 
     def _read_again(self, data: bytes) -> int:
         """Return where the head at the start of *data* ends; 0 if its section does not match."""
-        last, line = self._last, find_start_line(data)
+        last, line = self.section, find_start_line(data)
         if line is None or last is None:
             return 0
         start, begin = line
@@ -243,14 +244,14 @@ class RequestReader:
     def _parse(self, head: bytes) -> None:
         self.head, self._begin = head, head.find(b"\r\n") + 2
         start = read_start_line(head[: self._begin - 2])
-        section = self._fields.read_section(head[self._begin :], self._last)
+        section = self._fields.read_section(head[self._begin :], self.section)
         small = len(head) <= MAX_KEPT_BYTES and len(section.names) <= MAX_KEPT_FIELDS
-        self._last = section if small else None
+        self.section = section if small else None
         self._accept(start, section.fields, section.end_to_end)
 
     def cache_section(self) -> None:
         """Cache the section of a head that was admitted, for other connections."""
-        last = self._last
+        last = self.section
         if self._known is not None and last is not None and last.fields is self.fields:
             self._known.put(last)
 
@@ -275,10 +276,10 @@ class RequestReader:
         """Release what only the last request needed, until the connection's next head."""
         self.start = None
         self.head = self.end_to_end = b""
-        if self._last is None:
+        if self.section is None:
             self.fields = None
 
     def clear(self) -> None:
         """Release all memory."""
         self.partial = self.end_to_end = self.head = b""
-        self.start = self.fields = self.cached = self._last = None
+        self.start = self.fields = self.cached = self.section = None

@@ -36,6 +36,7 @@ from gateway.core.downstream.end_notice import make_notice, notice_starts_at, sh
 from gateway.core.http.fields import Fields
 from gateway.core.http.framing import request_body
 from gateway.core.http.headers import (
+    NO_UPSTREAM_HEAD,
     ForwardedInfo,
     bridge_head,
     forwarded_fields,
@@ -353,7 +354,10 @@ class Admission:
         fields: Fields,
         cached: CachedDecision,
     ) -> None:
-        cached.fields = fields
+        reader = connection.reader
+        # An idle connection would keep a large head by its decision.
+        is_kept = reader.section is not None
+        cached.fields = fields if is_kept else None
         cached.method = start.method
         cached.is_user_input = _is_user_input(start.method, fields)
         if cached.is_user_input:
@@ -361,15 +365,16 @@ class Admission:
         # The notice holds for all alike requests; any other request passes here.
         connection.notice = cached.notice
         if cached.notice is not None and not shows_notice(
-            cached.notice, start, fields, connection.reader.raw_fields, site=self._parts.site
+            cached.notice, start, fields, reader.raw_fields, site=self._parts.site
         ):
             connection.notice = None
-        cached.head = upstream_head(fields, cached.forwarded, path_prefix=cached.path_prefix)
+        head = upstream_head(fields, cached.forwarded, path_prefix=cached.path_prefix)
         client = cached.access_right.address
         if fields.websocket:
-            head = cached.head.for_client(client, fields.socket_key)
+            cached.head, head = head, head.for_client(client, fields.socket_key)
         else:
-            head = cached.head = cached.head.for_client(client)
+            head = head.for_client(client)
+            cached.head = head if is_kept else NO_UPSTREAM_HEAD
         connection.admitted(head)
 
     def _connect(

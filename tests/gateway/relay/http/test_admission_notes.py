@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
+import tracemalloc
 from typing import Any
 
 import pytest
@@ -369,3 +371,42 @@ async def test_an_upgrade_is_no_input_by_itself() -> None:
         browser.send(upgrade("/ws", NAVIGATES))
         await (await r.app.connection()).head()
         assert not counted.input
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Cookie: " + "; ".join(f"fumarole={'x' * 900}" for _ in range(250)),
+        f"Accept: {'x' * 60_000}",
+        f"Authorization: {'x' * 60_000}",
+    ],
+    ids=["cookies", "accept", "authorization"],
+)
+async def test_an_idle_connection_keeps_little_of_a_large_admitted_head(line: str) -> None:
+    public = {"hosts": [f"{SID}.{BASE}", "demo.example.org"], "public": True}
+    host = f"demo.example.org:{PORT}"
+    small, large = (request("/", *fields, host=host, credential=None) for fields in ((), (line,)))
+    async with rig(route_changes=public) as r:
+        browser, app, _ = await r.joined(small)
+        app.send(answer())
+        await browser.answer()
+        kept = []
+        tracemalloc.start()
+        for raw in (large, large, small):
+            browser.send(raw)
+            head = await app.head()
+            assert (line.encode() in head) == (raw is large and "fumarole" not in line)
+            app.send(answer())
+            assert status_of((await browser.answer())[0]) == 200
+            kept.append(kept_bytes())
+        tracemalloc.stop()
+        # docs/limits.md
+        assert max(kept) < 32 << 10, kept
+
+
+def kept_bytes() -> int:
+    """Return the traced memory that the core has allocated."""
+    gc.collect()
+    core = tracemalloc.Filter(inclusive=True, filename_pattern="*/gateway/core/*")
+    shown = tracemalloc.take_snapshot().filter_traces([core])
+    return sum(one.size for one in shown.traces)
