@@ -26,6 +26,9 @@ const FILLER = "_".repeat(32);
 const LONGEST = 256;
 // The field composes text of these.
 const COMPOSED = new Set(["Dead", "Process", "Unidentified"]);
+// The keyCode of a key that an input method has taken (UI Events, 7.3.1). Safari has no other sign of
+// the Enter that ends a composition.
+const TAKEN = 229;
 const LOCKS = ["CapsLock", "NumLock", "ScrollLock"];
 
 /** Returns the keysym of a character; 0 if it has none. */
@@ -48,7 +51,7 @@ export function keysBetween(before, now) {
 
 /** Returns whether a key writes text into a field. */
 function isText(event) {
-  if (event.isComposing || COMPOSED.has(event.key)) return true;
+  if (event.isComposing || event.keyCode === TAKEN || COMPOSED.has(event.key)) return true;
   const isShortcut = event.ctrlKey || event.altKey || event.metaKey;
   return [...event.key].length === 1 && (!isShortcut || event.getModifierState("AltGraph"));
 }

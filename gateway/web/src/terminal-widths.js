@@ -12,7 +12,10 @@ export function joinWidths(terminal) {
   new Unicode11Addon().activate({ unicode: { register: (one) => (provider = one) } });
   const known = provider.wcwidth.bind(provider);
   const isNewEmoji = (code) => code > LAST_HALF_OF_A_FLAG && EMOJI.test(String.fromCodePoint(code));
-  provider.wcwidth = (code) => (known(code) === 1 && isNewEmoji(code) ? 2 : known(code));
+  provider.wcwidth = (code) => {
+    const width = known(code);
+    return width === 1 && isNewEmoji(code) ? 2 : width;
+  };
   terminal.unicode.register(provider);
   terminal.unicode.activeVersion = provider.version;
 }
