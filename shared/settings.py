@@ -88,8 +88,7 @@ class Environment:
         for (one, (host, port)), (other, (host_too, port_too)) in combinations(
             addresses.items(), 2
         ):
-            hosts = (host, host_too)
-            if port == port_too != 0 and (host == host_too or any(map(is_unspecified, hosts))):
+            if port == port_too != 0 and _overlap(host, host_too):
                 self.problem(one, f"has the same address and port as {other}")
 
     def check_authorities(self) -> None:
@@ -261,6 +260,14 @@ def listen_address(raw: str) -> tuple[str, int]:
 def networks(raw: str) -> tuple[Network, ...]:
     """Return the networks in a list separated by commas."""
     return tuple(ipaddress.ip_network(part.strip()) for part in raw.split(",") if part.strip())
+
+
+def _overlap(host: str, other: str) -> bool:
+    """Return whether listeners at both have an address in common; ``::`` is IPv4's, too."""
+    for wildcard, one in ((host, other), (other, host)):
+        if is_unspecified(wildcard) and (wildcard == "::" or ":" not in one):
+            return True
+    return host == other
 
 
 def _is_address(host: str) -> bool:

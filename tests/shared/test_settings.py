@@ -36,6 +36,28 @@ def test_bad_settings_end_the_process_with_exit_code_2(capsys: pytest.CaptureFix
     assert capsys.readouterr().err == "error: A is not set\nerror: B is not set\n"
 
 
+@pytest.mark.parametrize(
+    ("one", "other", "overlap"),
+    [
+        ("0.0.0.0", "127.0.0.1", True),
+        ("0.0.0.0", "localhost", True),
+        ("0.0.0.0", "::", True),
+        ("::", "127.0.0.1", True),
+        ("::1", "::1", True),
+        ("::1", "127.0.0.1", False),
+        ("0.0.0.0", "::1", False),
+        ("10.0.0.1", "10.0.0.2", False),
+    ],
+)
+def test_listeners_that_cannot_share_a_port_are_a_problem(
+    one: str, other: str, overlap: bool
+) -> None:
+    for hosts in ((one, other), (other, one)):
+        environment = Environment({})
+        environment.check_addresses({"A": (hosts[0], 80), "B": (hosts[1], 80)})
+        assert bool(environment.problems) is overlap
+
+
 def test_a_problem_is_one_line() -> None:
     def parse(_raw: str) -> str:
         raise ValueError("it is wrong\n  in line 2:\n    here")
