@@ -222,7 +222,7 @@ class EndActions:
             await self._records.record_deletion(transaction, record.id, uid, own=unrecorded)
 
     async def delete_revived_job(self, record: JobRecord, uid: str) -> None:
-        """Delete the VolcanoJob *uid* of an ended job, if it goes on or was deleted before.
+        """Delete the VolcanoJob *uid* of an ended job or attempt, if it goes on or was deleted.
 
         Raises:
             RequeueAfter: If it has ended, or is gone or being deleted: the cache lags.
@@ -235,8 +235,8 @@ class EndActions:
         if not under_way and uid != record.removed_uid:
             raise RequeueAfter(LOOK_AGAIN_SECONDS)
         log.warning(
-            "the VolcanoJob of an ended job runs again, and is deleted: was etcd restored, or the"
-            " VolcanoJob resumed?",
+            "a VolcanoJob that had ended, or was deleted, is there again, and is deleted: was etcd"
+            " restored, or the VolcanoJob resumed?",
             extra={"job": record.id, "uid": uid, "phase": found.phase},
         )
         await self.delete_volcano_job(record, found, uid)

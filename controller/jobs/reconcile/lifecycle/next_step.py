@@ -135,7 +135,7 @@ _UNDER_WAY: Final = ("Pending", "Running", "Restarting")
 
 
 def _revived_at(seen: ObservedState) -> float | None:
-    """Return when the VolcanoJob of an ended job counts as revived; None if it does not go on.
+    """Return when a VolcanoJob that has ended, or was deleted, counts as revived; None: it is not.
 
     After etcd was restored from a backup, the cluster shows it as it was then. Otherwise only an
     aborted one goes on again, by the command of an administrator (``ResumeJob``).
@@ -143,8 +143,12 @@ def _revived_at(seen: ObservedState) -> float | None:
     job, record = seen.job, seen.record
     if job is None or job.deleting or seen.jobs_stale:
         return None
+    is_removed = job.uid == record.removed_uid
+    if not record.is_final:
+        # The next attempt begins once the cache no longer shows the one before.
+        return 0.0 if is_removed and record.uid is None else None
     goes_on = job.uid == record.uid and job.phase in _UNDER_WAY
-    if not goes_on and job.uid != record.removed_uid:
+    if not goes_on and not is_removed:
         return None
     return (record.finished_at or 0.0) + REVIVED_SECONDS
 
@@ -169,7 +173,7 @@ def decide(seen: ObservedState) -> Step:
     record = seen.record
     if not own_are_recorded(seen.runs, seen.pods, seen.departed, record.uid):
         return RecordPods()
-    if record.is_final and seen.job is not None:
+    if seen.job is not None:
         # First: Volcano would create deleted pods again.
         at = _revived_at(seen)
         if at is not None and seen.now >= at:

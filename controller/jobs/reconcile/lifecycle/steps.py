@@ -190,7 +190,7 @@ class DeleteVolcanoJob:
 
 @dataclass(frozen=True, slots=True)
 class DeleteRevivedJob:
-    """Delete the VolcanoJob ``uid`` of an ended job, if the API server confirms that it goes on.
+    """Delete the VolcanoJob ``uid`` of an ended job or attempt, if the API server confirms it.
 
     An etcd that was restored from a backup shows it as it was before the end. An administrator can
     resume an aborted one.

@@ -51,7 +51,8 @@ def test_a_create_without_response_is_resolved_by_submitting_again() -> None:
         ("1", {}, DeleteVolcanoJob(UID)),
         ("1", {"created": "7.0"}, Submit()),
         ("1", {"deleting": True}, Wait()),
-        ("1", {"removed_uid": UID}, Wait()),
+        ("1", {"removed_uid": UID, "deleting": True}, Wait()),
+        ("1", {"removed_uid": "another"}, DeleteVolcanoJob(UID)),
         ("2", {}, Submit()),
     ],
 )

@@ -410,3 +410,18 @@ def test_a_deleted_volcano_job_that_a_restored_etcd_revives_is_deleted_before_it
     assert decide(seen) == DeleteRevivedJob(UID)
     assert decide(replace(seen, now=120.0)) == DeletePods((pod,))
     assert decide(replace(seen, now=120.0, pods=(), runs={})) == Wait(100.0 + REVIVED_SECONDS)
+
+
+@pytest.mark.parametrize("desired", ["run", "suspended", "ended"])
+def test_an_earlier_attempt_that_a_restored_etcd_revives_is_deleted_before_its_pods(
+    desired: str,
+) -> None:
+    ended = {"outcome": "SUCCESS", "reason": "asked"} if desired == "ended" else {}
+    record = make_record(
+        attempt=2, uid=None, state="IN_QUEUE", desired=desired, removed_uid=UID, **ended
+    )
+    seen = make_observed_state(record, make_observed(), make_pod(), deleted_uids=frozenset({UID}))
+    assert decide(seen) == DeleteRevivedJob(UID)
+    assert decide(replace(seen, job=make_observed("Completed"))) == DeleteRevivedJob(UID)
+    assert decide(replace(seen, jobs_stale=True)) == DeletePods(seen.pods)
+    assert decide(replace(seen, job=make_observed(deleting=True))) == DeletePods(seen.pods)
