@@ -156,15 +156,6 @@ async def send_often(hub: Hub, data: bytes, times: int) -> None:
         await hub.attached[0].send(data)
 
 
-@pytest.mark.parametrize("code", [1000, 4410, 1012])
-async def test_the_close_of_the_hub_reaches_the_client(rig: Rig, hub: Hub, code: int) -> None:
-    pipe = await attached(rig, await terminal(rig, hub))
-    closing = asyncio.create_task(hub.attached[0].close(code, "the shell has ended"))
-    assert await pipe.closed() == code
-    pipe.stream.close()
-    await asyncio.wait_for(closing, 15)
-
-
 async def test_when_the_client_disconnects_the_hub_connection_is_closed(rig: Rig, hub: Hub) -> None:
     pipe = await attached(rig, await terminal(rig, hub))
     pipe.stream.reset()

@@ -279,12 +279,6 @@ async def test_after_a_revocation_no_key_is_forwarded(rig: Rig, serve: Serve) ->
         typing.cancel()
 
 
-async def test_when_the_desktop_disconnects_the_client_is_closed(rig: Rig, serve: Serve) -> None:
-    pipe, server, _ = await desktop(rig, serve)
-    server.close()
-    assert await pipe.closed() is not None
-
-
 async def test_when_the_client_disconnects_the_desktop_connection_is_closed(
     rig: Rig, serve: Serve
 ) -> None:

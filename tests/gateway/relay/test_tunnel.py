@@ -21,8 +21,6 @@ from tests.gateway.relay.harness import (
     SID,
     SWITCH,
     UPGRADE,
-    Peer,
-    answer,
     request,
     rig,
     status_of,
@@ -68,24 +66,6 @@ async def test_an_upgrade_is_forwarded_in_canonical_form() -> None:
         )
 
 
-async def test_no_101_is_sent_before_the_101_of_the_app() -> None:
-    async with rig() as r:
-        browser, app, _ = await r.joined(upgrade())
-        assert await browser.silent()
-        app.send(SWITCH)
-        assert status_of(await browser.head()) == 101
-
-
-async def test_the_response_of_an_app_that_refuses_the_upgrade_is_relayed() -> None:
-    async with rig() as r:
-        browser, app, _ = await r.joined(upgrade())
-        app.send(answer(b"no", status="403 Forbidden"))
-        head, body = await browser.answer()
-        assert (status_of(head), body) == (403, b"no")
-        browser.send(request("/next"))
-        assert (await app.head()).startswith(b"GET /next")
-
-
 async def test_any_other_upgrade_is_dropped_from_the_head() -> None:
     async with rig() as r:
         fields = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMA")
@@ -102,25 +82,6 @@ async def test_bytes_sent_with_the_upgrade_head_are_relayed() -> None:
         assert status_of(await browser.head()) == 101
         assert await browser.exactly(7) == frame(b"first")
         assert await app.exactly(5) == b"early"
-
-
-async def test_bytes_are_relayed_unchanged_both_ways() -> None:
-    dice = random.Random(7)
-    down = b"".join(frame(dice.randbytes(dice.choice([0, 5, 200, 70000]))) for _ in range(60))
-    up = b"".join(frame(dice.randbytes(3000), masked=True) for _ in range(60))
-
-    async def send(peer: Peer, data: bytes) -> None:
-        for at in range(0, len(data), 9973):
-            peer.send(data[at : at + 9973])
-            await peer.writer.drain()
-
-    async with rig() as r:
-        browser, app = await r.tunnel()
-        _, _, got_down, got_up = await asyncio.gather(
-            send(app, down), send(browser, up), browser.exactly(len(down)), app.exactly(len(up))
-        )
-        assert got_down == down
-        assert got_up == up
 
 
 async def test_closing_one_side_closes_the_other_after_its_last_bytes() -> None:

@@ -265,44 +265,6 @@ async def test_another_subprotocol_is_refused_and_nothing_is_dialled(world: Worl
         assert desktop.connections == 0
 
 
-async def test_without_a_grant_no_desktop_is_dialled(world: World) -> None:
-    desktop = Desktop()
-    async with listening_on(desktop.handle) as port:
-        sid = await world.publish(kind="vnc", port=port)
-        with pytest.raises(InvalidStatus) as refused:
-            await open_socket(world.gateway, sid, cookie="a=b", protocol="binary")
-        assert refused.value.response.status_code == 401
-        assert desktop.connections == 0
-
-
-@pytest.mark.parametrize(
-    ("how", "code"), [("remove", 4410), ("revoke", 4401), ("starting", 1012), ("moved", 1012)]
-)
-async def test_a_desktop_ends_with_its_access_right_and_states_the_reason(
-    world: World, how: str, code: int
-) -> None:
-    desktop = Desktop()
-    async with listening_on(desktop.handle) as port:
-        sid = await world.publish(kind="vnc", port=port)
-        async with viewing(world, sid) as viewer:
-            await viewer.shake_hands()
-            match how:
-                case "remove":
-                    await world.remove(sid)
-                case "revoke":
-                    await world.revoke(sid=sid, sub="ada")
-                case "starting":
-                    await world.change(sid, kind="vnc", port=port, state="starting")
-                case _:
-                    await world.change(sid, kind="vnc", port=port, target={"id": "pod-2"})
-            with pytest.raises(ConnectionClosed) as closed:
-                await viewer.read(1)
-            assert closed.value.rcvd is not None
-            assert closed.value.rcvd.code == code
-            async with asyncio.timeout(2):
-                await desktop.closed.wait()
-
-
 async def test_a_desktop_that_goes_away_ends_the_connection(world: World) -> None:
     desktop = Desktop()
     async with listening_on(desktop.handle) as port:

@@ -15,10 +15,8 @@ from tests.gateway.relay.harness import (
     READ_SECONDS,
     Peer,
     Rig,
-    cookie,
     rig,
     route,
-    upgrade,
 )
 from tests.gateway.relay.websocket_frames import close_of, frame
 
@@ -78,15 +76,6 @@ async def test_unrelated_changes_do_not_end_a_tunnel(change: dict[str, object]) 
         assert await browser.exactly(4) == frame(b"on")
 
 
-async def test_a_close_frame_is_inserted_between_two_fragments() -> None:
-    async with rig() as r:
-        browser, app = await r.tunnel()
-        app.send(frame(b"one", fin=False))
-        await browser.exactly(5)
-        r.world.revoke(sid="a" * 26)
-        assert close_of(await browser.rest()) == (4401, b"grant revoked")
-
-
 @pytest.mark.parametrize("begun", [1, 3, 9, 5000])
 async def test_an_app_may_only_finish_its_current_frame(begun: int) -> None:
     whole = frame(b"x" * 70000)
@@ -140,31 +129,6 @@ async def test_no_byte_reaches_a_stalled_browser_250_ms_after_the_end() -> None:
         browser.go_on()
         with pytest.raises(ConnectionResetError):
             await browser.rest()
-
-
-async def test_input_after_the_end_does_not_lose_the_close_code() -> None:
-    async with rig() as r:
-        browser, _ = await r.tunnel()
-        r.world.revoke(sid="a" * 26)
-        for _ in range(50):
-            browser.send(b"x" * 65536)
-            await asyncio.sleep(0)
-        assert close_of(await browser.rest()) == (4401, b"grant revoked")
-        browser.send(b"x" * 65536)
-
-
-async def test_a_browser_that_does_not_close_is_closed_after_a_while() -> None:
-    async with rig(limits=Limits(linger_seconds=0.4)) as r:
-        browser, _ = await r.tunnel()
-        r.world.revoke(sid="a" * 26)
-        assert close_of(await browser.rest())
-        await asyncio.sleep(0.6)
-        transport = browser.writer.transport
-        for _ in range(3):
-            if not transport.is_closing():
-                browser.send(b"x")
-            await asyncio.sleep(0.05)
-        assert transport.is_closing()
 
 
 async def test_backpressure_does_not_delay_the_end_of_a_tunnel() -> None:
@@ -246,15 +210,6 @@ async def test_a_drain_closes_tunnels_with_its_code() -> None:
         browser, _ = await r.tunnel()
         r.live.end_all(DRAINING)
         assert close_of(await browser.rest()) == (1001, b"gateway draining")
-
-
-async def test_a_tunnel_ends_when_its_grant_does() -> None:
-    async with rig() as r:
-        ends_at = time.time() + 0.4
-        own = f"Cookie: {cookie(ends_at=ends_at)}"
-        browser, _ = await r.tunnel(upgrade(credential=own))
-        assert close_of(await browser.rest()) == (4401, b"grant ended")
-        assert 0 <= time.time() - ends_at < 2
 
 
 async def test_five_hundred_tunnels_end_within_the_promised_time() -> None:
