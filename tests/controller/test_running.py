@@ -7,8 +7,6 @@ import json
 import subprocess
 import time
 from contextlib import suppress
-from itertools import product
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,7 +25,6 @@ from controller.kube.kinds import (
 )
 from controller.store.database import Store
 from controller.store.instance import store_capabilities
-from controller.volcano.names import ATTEMPT_ANNOTATION
 from controller.volcano.preflight import read_openapi
 from deploy.local.cluster import EmbeddedCluster
 from tests.controller.running import BASE_DOMAIN, Controller, Routes, eventually, running
@@ -136,15 +133,6 @@ async def test_a_secret_reaches_the_program_and_nothing_else(
     assert annotation["parameters"] == {"token": {"type": "secret"}}
 
 
-async def test_a_failing_program_is_a_failure_with_its_exit_code(
-    controller: Controller,
-) -> None:
-    await controller.submit("bad1", invocation={"command": ["sh", "-c", "exit 7"]})
-    job = await controller.until("bad1", "FAILURE", "SUCCESS")
-    assert (job["state"], job["reason"]) == ("FAILURE", "exit_code")
-    assert "7" in job["message"]
-
-
 async def test_a_chain_runs_in_order_and_stops_at_a_failure(
     controller: Controller, admin: Kube
 ) -> None:
@@ -175,18 +163,6 @@ async def test_a_chain_runs_in_order_and_stops_at_a_failure(
     assert history["attempts"] == []
 
 
-async def test_a_job_deleted_in_the_cluster_ends(
-    controller: Controller, admin: Kube, routes: Routes
-) -> None:
-    await controller.submit("lost1", **WEB)
-    sid = await controller.open("lost1", endpoint="site")
-    await routes.until(sid, "ready")
-    await admin.delete(VCJOBS, "j-lost1", "jobs")
-    job = await controller.until("lost1", "FAILURE")
-    assert job["reason"] in ("lost", "deleted")
-    await routes.until_gone(sid)
-
-
 async def test_a_cluster_refusal_is_returned_to_the_submitter(
     controller: Controller, admin: Kube
 ) -> None:
@@ -208,34 +184,6 @@ async def test_a_cluster_refusal_is_returned_to_the_submitter(
     assert problem["path"] == "items[0].owner"
     assert problem["message"].startswith("exceeded quota: full, requested:")
     await controller.submit("good1")
-
-
-async def test_a_job_refused_by_a_quota_waits_until_quota_is_free(
-    controller: Controller, admin: Kube
-) -> None:
-    await controller.submit("room0")
-    await controller.until("room0", "RUNNING")  # its namespace exists by then
-    quota = {"metadata": {"name": "full"}, "spec": {"hard": {"pods": "0"}}}
-    await admin.create(RESOURCE_QUOTAS, quota, "jobs")
-
-    async def is_reported() -> bool:
-        job = await controller.call("GET", "/v1/jobs/room1")
-        return bool(job["reason"] == "forbidden" and job["details"]["cause"] == "quota")
-
-    async def is_tried_again() -> bool:
-        found = await of_job(admin, VCJOBS, controller, "room1")
-        return any(one["metadata"]["annotations"][ATTEMPT_ANNOTATION] == "2" for one in found)
-
-    try:
-        await controller.submit("room1")
-        await eventually(is_reported)
-        # As Volcano writes it after fifteen tries, which take three minutes.
-        given_up = {"status": {"state": {"phase": "Terminated"}}}
-        await admin.merge(VCJOBS, "j-room1", given_up, "jobs", subresource="status")
-        await eventually(is_tried_again)
-    finally:
-        await admin.delete(RESOURCE_QUOTAS, "full", "jobs")
-    await controller.until("room1", "RUNNING")
 
 
 async def test_a_standby_refuses_like_the_leader(
@@ -347,53 +295,12 @@ def make_batch(batch_id: str, command: list[str], **matrix: list[Any]) -> dict[s
     return {"id": batch_id, "mode": "best_effort", "template": template, "matrix": matrix}
 
 
-async def test_a_matrix_with_two_invalid_items_runs_none_or_ten_once(
-    controller: Controller, admin: Kube
-) -> None:
-    # In two of the twelve combinations the values together are longer than a label may be.
-    first, second = ["a" * 10, "a" * 20, "a" * 40], ["b" * 5, "b" * 10, "b" * 24, "b" * 30]
-    batch = make_batch("grid", ["echo", "{{n}}", "{{m}}"], n=first, m=second)
-    batch["template"]["labels"] = {"both": "{{n}}{{m}}"}
-    await controller.call("POST", "/v1/batches", batch | {"mode": "atomic"}, expect=422)
-    await controller.call("GET", "/v1/batches/grid", expect=404)
-    await controller.call("POST", "/v1/batches", batch, expect=201)
-    assert (await batch_is_over(controller, "grid"))["counts"] == {"SUCCESS": 10}
-    again = await controller.call("POST", "/v1/batches", batch)
-    assert [one["result"] for one in again["results"]] == ["unchanged"] * 10 + ["rejected"] * 2
-    for number, (n, m) in enumerate(list(product(first, second))[:10]):
-        name = f"grid-{number}"
-        assert await controller.read(f"/v1/jobs/{name}/logs") == f"{n} {m}\n"
-        (attempt,) = (await controller.call("GET", f"/v1/jobs/{name}/history"))["attempts"]
-        assert len(attempt["runs"]) == 1
-    for name in ("grid-10", "grid-11"):
-        await controller.call("GET", f"/v1/jobs/{name}", expect=404)
-        assert await of_job(admin, VCJOBS, controller, name) == []
-
-
 async def batch_is_over(controller: Controller, batch_id: str) -> dict[str, Any]:
     async def look() -> dict[str, Any] | None:
         shown = await controller.call("GET", f"/v1/batches/{batch_id}")
         return shown if shown["over"] else None
 
     return await eventually(look, seconds=90, what=f"{batch_id} is not over")
-
-
-async def test_a_lost_store_loses_no_running_job(
-    controller: Controller, admin: Kube, tmp_path: Path
-) -> None:
-    await controller.submit("orphan1", labels={"team": "x"})
-    await controller.until("orphan1", "RUNNING")
-    (made,) = await of_job(admin, VCJOBS, controller, "orphan1")
-    await controller.kill()
-    controller.settings["FUMAROLE_CONTROLLER_STATE_FOLDER"] = str(tmp_path / "new")
-    await controller.start()
-    job = await controller.until("orphan1", "RUNNING")
-    assert job["labels"] == {"team": "x"}
-    assert job["started_at"] is not None
-    (kept,) = await of_job(admin, VCJOBS, controller, "orphan1")
-    assert kept["metadata"]["uid"] == made["metadata"]["uid"]
-    await controller.call("DELETE", "/v1/jobs/orphan1", expect=202)
-    await controller.until("orphan1", "SUCCESS")
 
 
 async def test_objects_of_another_instance_are_not_touched(
