@@ -167,7 +167,7 @@ class Observer:
             requeue_after = min(due_at - (now + offset), later)
         applied = all_settled(companions, record.uid, basis_of(callers) if has_basis else NOBODY)
         last = self._last(record, shown.left, matters=undecided)
-        current = (shown.job or last) if undecided else None
+        current = (shown.job or last) if acts else None
         return ObservedState(
             record=record,
             job=shown.job,
@@ -176,7 +176,7 @@ class Observer:
                 record, self._unrecorded(record, shown.departed, runs, is_final=is_final)
             ),
             last=last,
-            phase_seen_at=self._phase_seen_at(job_id, current, now),
+            phase_seen_at=self._phase_seen_at(record, current, now),
             runs=runs,
             companions_applied=applied and (not acts or self._has_its_services(record, companions)),
             service_missing=self._lacks_service(record, companions),
@@ -258,17 +258,17 @@ class Observer:
             self._ended[job_id] = found
         return {uid: since for (uid, _), since in found.items()}
 
-    def _phase_seen_at(self, job_id: str, job: ObservedJob | None, now: float) -> float:
-        """Return since when this process observes the VolcanoJob in its phase.
+    def _phase_seen_at(self, record: JobRecord, job: ObservedJob | None, now: float) -> float:
+        """Return since when this process observes the VolcanoJob in its phase, or as deleted.
 
         The time in its status is that of the clock of Volcano's controller.
         """
-        before = self._phases.pop(job_id, None)
+        before = self._phases.pop(record.id, None)
         if job is None:
             return 0.0
-        key = job.uid, job.phase
+        key = job.uid, "" if job.uid == record.removed_uid else job.phase
         since = min(now, before[1]) if before is not None and before[0] == key else now
-        self._phases[job_id] = key, since
+        self._phases[record.id] = key, since
         return since
 
     def _has_its_services(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:

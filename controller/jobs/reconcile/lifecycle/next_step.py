@@ -40,7 +40,7 @@ from controller.jobs.reconcile.lifecycle.failure import (
 )
 from controller.jobs.reconcile.lifecycle.missed_policies import missed_first
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState, must_be_removed
-from controller.jobs.reconcile.lifecycle.removal import removal
+from controller.jobs.reconcile.lifecycle.removal import REVIVED_SECONDS, removal
 from controller.jobs.reconcile.lifecycle.steps import (
     LOST,
     SUSPENDED,
@@ -129,8 +129,6 @@ def in_final_state(seen: ObservedState) -> Step:
     return DeleteVolcanoJob(job.uid) if late or its_own else Wait()
 
 
-REVIVED_SECONDS: Final = 60.0
-"""For this time after its end, a job's cached VolcanoJob may be outdated."""
 _UNDER_WAY: Final = ("Pending", "Running", "Restarting")
 
 

@@ -30,7 +30,9 @@ class ObservedState:
     last: ObservedJob | None = None
     """The last state of the VolcanoJob, if it was observed to be deleted."""
     phase_seen_at: float = 0.0
-    """Since when this process observes the VolcanoJob in its phase; 0 if that does not matter."""
+    """Since when this process observes the VolcanoJob in its phase, or after its deletion was
+    accepted; 0 if that does not matter.
+    """
     deleted_uids: frozenset[str] = frozenset()
     """Uids of VolcanoJobs of the job whose deletion was accepted, or that are gone."""
 

@@ -5,9 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.jobs.reconcile.lifecycle.steps import DeletePods, DeleteVolcanoJob, Step, Wait
+from controller.jobs.reconcile.lifecycle.steps import (
+    DeletePods,
+    DeleteRevivedJob,
+    DeleteVolcanoJob,
+    Step,
+    Wait,
+)
 from controller.volcano.observed import ObservedJob, ObservedPod
 
+REVIVED_SECONDS: Final = 60.0
+"""For this time after its deletion, or its job's end, a cached VolcanoJob may be outdated."""
 _ORPHAN: Final = "orphan"
 """The garbage collector's finalizer for ``--cascade=orphan``: the pods stay."""
 
@@ -28,6 +36,9 @@ def removal(seen: ObservedState) -> Step | None:
     if record.removed_uid != uid:
         others = shown and job is not None and _is_deleted_by_others(job)
         return Wait() if others and record.desired != "ended" else DeleteVolcanoJob(uid)
+    revived_at = _revived_at(seen, uid)
+    if revived_at is not None and seen.now >= revived_at:
+        return DeleteRevivedJob(uid)
     own = seen.own(seen.pods)
     if left := tuple(pod for pod in own if not pod.deleting and _may_be_deleted(seen, pod)):
         return DeletePods(left)
@@ -36,11 +47,21 @@ def removal(seen: ObservedState) -> Step | None:
     begins_again = record.renewal is not None and record.outcome is None
     awaited = [pod for pod in own if begins_again or not _stays(seen, pod)]
     if awaited or not shown or job is None or not job.deleting:
-        return Wait() if awaited or shown else None
+        return Wait(revived_at) if awaited or shown else None
     # The pods that stay keep it, or a finalizer of another controller does. The next attempt needs
     # the name of the VolcanoJob, too.
     is_kept = bool(own) or (job.held and not begins_again)
     return None if is_kept else Wait()
+
+
+def _revived_at(seen: ObservedState, uid: str) -> float | None:
+    """Return when the deleted VolcanoJob counts as revived; None if the cache shows no such one.
+
+    After etcd was restored from a backup, Volcano creates its deleted pods again.
+    """
+    job = seen.job
+    goes_on = job is not None and job.uid == uid and not job.deleting and not seen.jobs_stale
+    return seen.phase_seen_at + REVIVED_SECONDS if goes_on and seen.phase_seen_at else None
 
 
 def _is_deleted_by_others(job: ObservedJob) -> bool:

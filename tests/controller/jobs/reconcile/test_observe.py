@@ -12,7 +12,7 @@ from controller.jobs.reconcile.observe import Observer
 from controller.jobs.spec.accepted import Vault, public_spec
 from controller.store.database import Store
 from controller.store.instance import raise_term
-from controller.store.jobs.job_rows import insert_job
+from controller.store.jobs.job_rows import insert_job, update_job
 from controller.store.jobs.progress import CompanionRecord, record_companions
 from controller.volcano.observed import OVERDUE_SECONDS, Ended
 from tests.controller.samples import (
@@ -221,3 +221,24 @@ async def test_a_phase_counts_from_its_first_observation(store: Store) -> None:
     assert await seen_at() == 1010.0
     now = 1000.0  # the clock was set back
     assert await seen_at() == 1000.0
+
+
+async def test_a_deleted_volcano_job_that_goes_on_counts_from_its_deletion_in_any_phase(
+    store: Store,
+) -> None:
+    informer = InformerCache(None, instance="test", changed=lambda _: None)  # type: ignore[arg-type]  # no cluster here
+    record = make_record(uid=UID, state="CANCELING", outcome="SUCCESS")
+    async with store.write() as transaction:
+        await insert_job(transaction, record, labels={})
+    now, times = 1000.0, []
+    observer = Observer(store, informer, make_pipeline(), clock=lambda: now)
+    for phase, removed in (("Running", False), ("Running", True), ("Restarting", True)):
+        if removed:
+            async with store.write() as transaction:
+                await update_job(transaction, record, now=now, removed_uid=UID)
+        informer.jobs.put(make_observed(phase))
+        one = await observer.observe("j1")
+        assert one is not None
+        times.append(one.phase_seen_at)
+        now += 10.0
+    assert times == [1000.0, 1010.0, 1010.0]

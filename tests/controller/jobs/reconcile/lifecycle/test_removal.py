@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from controller.jobs.history.job_record import JobEvent
-from controller.jobs.reconcile.lifecycle.next_step import KEPT_SECONDS, REVIVED_SECONDS, decide
+from controller.jobs.reconcile.lifecycle.next_step import KEPT_SECONDS, decide
+from controller.jobs.reconcile.lifecycle.removal import REVIVED_SECONDS
 from controller.jobs.reconcile.lifecycle.steps import (
     DeletePods,
     DeleteRevivedJob,
@@ -425,3 +426,24 @@ def test_an_earlier_attempt_that_a_restored_etcd_revives_is_deleted_before_its_p
     assert decide(replace(seen, job=make_observed("Completed"))) == DeleteRevivedJob(UID)
     assert decide(replace(seen, jobs_stale=True)) == DeletePods(seen.pods)
     assert decide(replace(seen, job=make_observed(deleting=True))) == DeletePods(seen.pods)
+
+
+@pytest.mark.parametrize("fields", [
+    {"state": "CANCELING", "desired": "ended", "outcome": "SUCCESS", "reason": "asked"},
+    {"state": "RUNNING", "renewal": "evicted"},
+])  # fmt: skip
+def test_a_volcano_job_that_a_restored_etcd_revives_during_its_removal_is_deleted_again(
+    fields: dict[str, str],
+) -> None:
+    record = make_record(uid=UID, removed_uid=UID, **fields)
+    seen = make_observed_state(
+        record, make_observed(), make_pod(), completed=True, phase_seen_at=100.0, now=130.0
+    )
+    # The cache may lag behind the deletion.
+    assert decide(seen) == DeletePods(seen.pods)
+    due_at = 100.0 + REVIVED_SECONDS
+    assert decide(replace(seen, pods=(), runs={})) == Wait(due_at)
+    late = replace(seen, now=due_at)
+    assert decide(late) == DeleteRevivedJob(UID)
+    assert decide(replace(late, jobs_stale=True)) == DeletePods(seen.pods)
+    assert decide(replace(late, job=make_observed(deleting=True))) == DeletePods(seen.pods)
