@@ -153,6 +153,7 @@ const roundTrip = new RoundTrip(
     const known = milliseconds !== null;
     roundTripText.textContent = known ? text("desktop.round_trip", { milliseconds: Math.round(milliseconds) }) : "";
   },
+  (isSilent) => (isSilent ? status.silent() : status.open()),
   () => link.drop(),
 );
 const look = new Look(() => desktop);

@@ -48,6 +48,11 @@ export class Status {
     this.notice.hidden = true;
   }
 
+  /** Shows that the connection is there, and nothing arrives over it. */
+  silent() {
+    this.say("busy", text("link.silent"));
+  }
+
   /** Shows the result of an action for a moment, then the state of the link again. */
   note(words) {
     clearTimeout(this.noted);
@@ -252,7 +257,8 @@ export class Link {
       this.cutShort = () => performance.now() - begun > SETTLED && drop();
       socket.binaryType = "arraybuffer";
       this.isUpgraded = false;
-      socket.addEventListener("open", () => (this.isUpgraded = true));
+      // A proxy that waits for the end of a response delivers the upgrade when the gateway gives up.
+      socket.addEventListener("open", () => (this.isUpgraded = performance.now() - begun < LONGEST_OPENING));
       socket.addEventListener(
         "message",
         () => {

@@ -4,13 +4,19 @@ import { onReturn } from "./state.js";
 
 const EVERY = 5_000;
 const ANSWER = 15_000;
+const SLOW_ANSWER = 2_500;
 const KEPT = 5;
 
 export class RoundTrip {
-  /** Calls show(milliseconds), null if unknown, and lost() when the desktop stops responding. */
-  constructor(show, lost) {
+  /**
+   * Calls show(milliseconds), null if unknown. Calls silent(isSilent) when nothing has arrived for a
+   * moment, and when it does again; and lost() when the desktop stops responding.
+   */
+  constructor(show, silent, lost) {
     this.show = show;
+    this.silent = silent;
     this.lost = lost;
+    this.isSilent = false;
     this.ask = null;
     setInterval(() => this.look(), 1000);
     onReturn(() => this.hurry());
@@ -28,12 +34,16 @@ export class RoundTrip {
 
   end() {
     this.ask = null;
+    this.isSilent = false;
     this.show(null);
   }
 
   /** Notes that data arrived, so the connection is alive. */
   heard() {
     this.last = performance.now();
+    if (!this.isSilent) return;
+    this.isSilent = false;
+    this.silent(false);
   }
 
   answered() {
@@ -57,10 +67,16 @@ export class RoundTrip {
       this.asked = now;
       this.next = now + EVERY;
       this.ask();
-    } else if (this.times.length && now - Math.max(this.asked, this.last) > ANSWER) {
-      // Only desktops that have responded before are considered lost.
+      return;
+    }
+    // Only desktops that have responded before are considered lost.
+    const waited = this.times.length ? now - Math.max(this.asked, this.last) : 0;
+    if (waited > ANSWER) {
       this.end();
       this.lost();
+    } else if (waited > SLOW_ANSWER && !this.isSilent) {
+      this.isSilent = true;
+      this.silent(true);
     }
   }
 }

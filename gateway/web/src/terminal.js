@@ -7,6 +7,7 @@ import { guardCopy, mayCopy, mayPaste, onPaste, pasteable } from "./clipboard.js
 import { connectedAgain, endIsOver, tellEnd } from "./ends.js";
 import { Link, Status } from "./link.js";
 import { onReturn } from "./state.js";
+import { Input } from "./terminal-input.js";
 import { joinKeys } from "./terminal-keys.js";
 import { FIRST_LOOK, joinLook } from "./terminal-look.js";
 import { Output } from "./terminal-output.js";
@@ -17,11 +18,14 @@ import { text } from "./texts.js";
 import { describe, joinWayOut } from "./way-out.js";
 
 const PROTOCOL = "fumarole.terminal.v1";
-const PIECE = 65536;
 const MOST_CELLS = 4096;
 // A network failure closes no WebSocket: a silent hub gets a ping, and must respond in time.
 const SILENT = 15_000;
 const ANSWER = 10_000;
+// Nobody types on into a screen that says nothing, so input gets a ping sooner.
+const SILENT_INPUT = 1_500;
+// A ping that is unanswered for so long is shown.
+const SLOW_ANSWER = 2_500;
 // The shorter deadline after the user returns to the page, when the connection is most likely dead.
 const ANSWER_SOON = 4_000;
 
@@ -35,6 +39,8 @@ let answers = false;
 // By a monotonic clock, since the system's may be set back.
 let heard = 0;
 let asked = 0;
+// When the first input was sent after the last message; 0 if there was none.
+let typedAt = 0;
 let patience = ANSWER;
 let half = "";
 
@@ -73,15 +79,15 @@ joinWayOut((element) => element === terminal.textarea);
 // For tests, and for the browser's console.
 globalThis.fumaroleTerminal = terminal;
 const output = new Output(terminal);
+const input = new Input();
 const typed = joinKeys(terminal);
 const openSearch = joinSearch(terminal);
 const shells = joinShells();
 
 function send(bytes) {
-  if (!attached || !canType) return;
-  for (let start = 0; start < bytes.length; start += PIECE) {
-    socket.send(bytes.subarray(start, start + PIECE));
-  }
+  if (!canType) return;
+  input.send(bytes);
+  typedAt ||= performance.now();
 }
 
 /** Returns *text* without the first half of a character: Firefox types emoji in halves. */
@@ -143,6 +149,7 @@ const handlers = {
     }
     status.open();
     connectedAgain();
+    input.attach(socket, output.stream);
     terminal.focus();
   },
   resized: takeSize,
@@ -173,6 +180,11 @@ function use(fresh) {
     // A socket that was given up may still deliver messages.
     if (socket !== fresh) return;
     heard = performance.now();
+    typedAt = 0;
+    if (attached && asked) {
+      asked = 0;
+      status.open();
+    }
     if (typeof data !== "string") {
       output.take(new Uint8Array(data));
       return;
@@ -181,7 +193,9 @@ function use(fresh) {
     if (message && Object.hasOwn(handlers, message.type)) handlers[message.type](message);
   });
   fresh.addEventListener("close", () => {
-    if (socket === fresh) attached = false;
+    if (socket !== fresh) return;
+    attached = false;
+    input.detach();
   });
 }
 
@@ -190,10 +204,12 @@ function look() {
   if (!attached || !answers) return;
   const now = performance.now();
   if (asked > heard) {
+    if (now - asked > SLOW_ANSWER) status.silent();
     if (now - asked < patience) return;
     attached = false;
+    input.detach();
     link.drop();
-  } else if (now - heard > SILENT) {
+  } else if (now - heard > SILENT || (typedAt && now - typedAt > SILENT_INPUT)) {
     ping(ANSWER);
   }
 }

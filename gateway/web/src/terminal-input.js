@@ -1,0 +1,58 @@
+// The input of a terminal: bytes typed during a short loss of the connection are sent after it.
+
+const PIECE = 65536;
+// A line with a gap in its middle may be another command. After a longer loss the user has seen the
+// card, and may have gone on elsewhere: then nothing is sent that was typed meanwhile.
+const HELD_MS = 3_000;
+const HELD_BYTES = 4_096;
+
+export class Input {
+  constructor() {
+    this.socket = null;
+    // The shell that has read the input so far.
+    this.stream = null;
+    this.lostAt = 0;
+    this.held = [];
+    this.heldBytes = 0;
+  }
+
+  /** Sends to *socket* from now on, at first what is held, if it was typed into this shell. */
+  attach(socket, stream) {
+    const fits = stream !== null && stream === this.stream && this.isRecent();
+    const held = fits ? this.held : [];
+    this.forget();
+    this.socket = socket;
+    this.stream = stream;
+    held.forEach((bytes) => this.send(bytes));
+  }
+
+  /** Holds the input from now on. */
+  detach() {
+    if (!this.socket) return;
+    this.socket = null;
+    this.lostAt = performance.now();
+  }
+
+  send(bytes) {
+    if (this.socket) {
+      for (let start = 0; start < bytes.length; start += PIECE) {
+        this.socket.send(bytes.subarray(start, start + PIECE));
+      }
+    } else if (this.isRecent() && this.heldBytes + bytes.length <= HELD_BYTES) {
+      this.held.push(bytes);
+      this.heldBytes += bytes.length;
+    } else {
+      this.forget();
+      this.lostAt = -HELD_MS;
+    }
+  }
+
+  isRecent() {
+    return this.stream !== null && performance.now() - this.lostAt < HELD_MS;
+  }
+
+  forget() {
+    this.held = [];
+    this.heldBytes = 0;
+  }
+}

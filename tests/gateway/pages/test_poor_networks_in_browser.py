@@ -1,0 +1,111 @@
+"""Tests what a terminal's and a desktop's page show and send over networks with faults."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from playwright.async_api import expect
+from websockets.asyncio.server import ServerConnection
+
+from tests.gateway.conftest import World
+from tests.gateway.pages.test_terminal_in_browser import Shells, arrive, shells
+from tests.gateway.pages.users import Person
+from tests.gateway.relay.bridge.test_terminal import hub_of
+
+pytestmark = pytest.mark.needs("chromium")
+
+__all__ = ["shells"]  # a fixture
+
+SCREEN = ".xterm-helper-textarea"
+
+
+async def test_keys_typed_during_a_short_loss_reach_the_same_shell_once(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await arrive(world, person, shells)
+    await person.page.locator(SCREEN).focus()
+    await person.page.keyboard.type("rm ./b")
+    await shells.until_typed(b"rm ./b")
+    shells.sockets[-1].transport.abort()
+    await expect(person.page.locator("#notice h2")).to_have_text("The connection was lost")
+    await person.page.keyboard.type("ui")
+    await expect(person.page.get_by_role("status")).to_have_text("Connected")
+    await person.page.keyboard.type("ld")
+    await shells.until_typed(b"rm ./build")
+    assert bytes(shells.typed).count(b"ui") == 1
+
+
+async def test_keys_typed_long_before_the_network_is_back_are_not_sent(
+    world: World, person: Person, shells: Shells
+) -> None:
+    hub = shells.hub
+    assert hub is not None
+    await person.page.clock.install()
+    await arrive(world, person, shells)
+    await person.page.locator(SCREEN).focus()
+    hub.slow.clear()
+    shells.sockets[-1].transport.abort()
+    await expect(person.page.locator("#notice h2")).to_have_text("The connection was lost")
+    await person.page.keyboard.type("late")
+    await person.page.clock.fast_forward(4000)
+    hub.slow.set()
+    await person.page.clock.fast_forward(1000)
+    await expect(person.page.get_by_role("status")).to_have_text("Connected")
+    await person.page.keyboard.type("now")
+    await shells.until_typed(b"now")
+    assert b"late" not in bytes(shells.typed)
+
+
+async def test_typing_into_a_silent_connection_soon_shows_that_nothing_answers(
+    world: World, person: Person, shells: Shells
+) -> None:
+    deaf = asyncio.Event()
+    talk = shells.talk
+
+    async def talk_until_deaf(socket: ServerConnection) -> None:
+        talking = asyncio.ensure_future(talk(socket))
+        await deaf.wait()
+        talking.cancel()
+        await socket.wait_closed()
+
+    async with hub_of(world, talk_until_deaf) as hub:
+        shells.hub = hub
+        await person.page.clock.install()
+        await arrive(world, person, shells)
+        deaf.set()
+        await person.page.locator(SCREEN).focus()
+        await person.page.keyboard.type("ls")
+        state = person.page.get_by_role("status")
+        for _ in range(5):
+            await person.page.clock.fast_forward(1000)
+        await expect(state).to_have_text("No response…")
+        await expect(person.page.locator("#notice")).to_be_hidden()
+
+
+async def test_a_proxy_that_holds_back_upgrades_is_named(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await person.page.clock.install()
+    await arrive(world, person, shells)
+    # The upgrade is delivered when the gateway has given up: the socket opens, and closes at once.
+    await person.page.evaluate("""() => {
+        globalThis.WebSocket = class extends EventTarget {
+            static CONNECTING = 0;
+            readyState = 0;
+            constructor() {
+                super();
+                setTimeout(() => {
+                    this.dispatchEvent(new Event("open"));
+                    this.dispatchEvent(new CloseEvent("close", {code: 1006}));
+                }, 40000);
+            }
+            close() {}
+        };
+    }""")
+    shells.sockets[-1].transport.abort()
+    notice = person.page.locator("#notice")
+    async with asyncio.timeout(20):
+        while "kind WebSocket" not in await notice.inner_text():
+            await person.page.clock.fast_forward(5000)
+            await asyncio.sleep(0.05)
