@@ -289,6 +289,7 @@ class Gateway:
             tokens=self.tokens,
             grants=self.grants,
             responses=responses,
+            parts=Inside(assets, ("open.js",)),
             of_address=self._rate(limits.address_opens_per_minute),
             of_session=self._rate(_OPENS_OF_SESSION_PER_MINUTE),
             of_user=self._rate(limits.user_opens_per_minute),

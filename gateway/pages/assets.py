@@ -6,7 +6,7 @@ import base64
 import gzip
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -126,17 +126,18 @@ class Linked:
 
 
 class Inside:
-    """Embeds files in the page, for refusals, whose host may serve no files.
+    """Embeds files in the page, whose host may serve no files: for refusals and the open page.
 
+    A sandboxed frame gets no files of its host, so that the open page could not say what is wrong.
     On a public host the gateway serves no files of its own. A client with too many connections or
     too large cookies would be refused the style as well. The policy names the embedded files by
     their hashes (Content Security Policy Level 3, section 2.3.1), so nothing else runs.
     """
 
-    def __init__(self, assets: Assets) -> None:
+    def __init__(self, assets: Assets, scripts: Iterable[str] = REFUSALS_SCRIPTS) -> None:
         self._assets = assets
         self.styles: Final = self._hash_of("pages.css")
-        self.scripts: Final = " ".join(map(self._hash_of, REFUSALS_SCRIPTS))
+        self.scripts: Final = " ".join(map(self._hash_of, scripts))
 
     def style(self, name: str) -> str:
         """Return the style *name* itself."""

@@ -28,7 +28,8 @@ from gateway.core.http.accept import prefers_html
 from gateway.core.limits.addresses import limit_key
 from gateway.core.limits.rates import Rate, retry_after
 from gateway.credentials.session_tokens import SessionTokens
-from gateway.pages.documents import Card, form_action, link_action
+from gateway.pages.assets import Inside
+from gateway.pages.documents import Card, Documents, form_action, link_action
 from gateway.pages.responses import Responses, field_of, page_request_of, texts_for
 from shared.routes.route import Route
 from shared.routes.table import Standing
@@ -66,6 +67,8 @@ class OpenPage:
     tokens: SessionTokens
     grants: GrantKeys
     responses: Responses
+    parts: Inside
+    """Embeds the script and the style of the page."""
     of_address: Rate
     """The rate of attempts for one address (IPv6: a /64)."""
     of_session: Rate
@@ -90,7 +93,8 @@ class OpenPage:
             script="open.js",
             busy=True,
         )
-        return self.responses.page(card, texts, sameorigin_referrer=True)
+        text = Documents(self.parts).card(card, texts)
+        return self.responses.html(text, texts, sameorigin_referrer=True, embedded=self.parts)
 
     async def post(self, request: web.Request) -> web.Response:
         """Open a session: respond 303 with the cookie, or refuse without spending the token."""

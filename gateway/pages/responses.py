@@ -12,6 +12,7 @@ from gateway.core.access.site import Site
 from gateway.core.http.oversize import expiry_lines, foreign_cookie_names
 from gateway.core.limits.rates import RefusalRate
 from gateway.observers.audit_log import AuditLog, Operation, Verified
+from gateway.pages.assets import Inside
 from gateway.pages.documents import VARY, Card, Documents, link_action, page_headers
 from gateway.pages.texts import LANGUAGES, Texts
 from gateway.relay.http.page_connection import EXTRA_INFO
@@ -68,10 +69,18 @@ class Responses:
         status: int = 200,
         sameorigin_referrer: bool = False,
         framing: bool = False,
+        embedded: Inside | None = None,
     ) -> web.Response:
-        """Return *text*, a whole document in the language of *texts*, as a response."""
+        """Return *text*, a whole document in the language of *texts*, as a response.
+
+        Its policy allows the scripts and styles that are *embedded* in it, else those of its host.
+        """
         headers = page_headers(
-            self.site.frame_ancestors, sameorigin_referrer=sameorigin_referrer, framing=framing
+            self.site.frame_ancestors,
+            sameorigin_referrer=sameorigin_referrer,
+            scripts=embedded.scripts if embedded else "'self'",
+            styles=embedded.styles if embedded else "'self'",
+            framing=framing,
         )
         headers["Content-Language"] = texts.language
         return web.Response(status=status, text=text, content_type="text/html", headers=headers)

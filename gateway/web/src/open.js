@@ -2,7 +2,17 @@
 // shows the response as a page: a redirect with the cookie, or a refusal.
 import { text } from "./texts.js";
 
+const status = document.querySelector("#status");
+
+// A form that was sent is on its way for this long, even over a slow network.
+const STUCK = 15_000;
+
 function open() {
+  // No cookie is kept for a document without an origin, so the token would be spent for nothing.
+  if (window.origin === "null") {
+    say(text("open.sandboxed"), text("open.sandboxed_text"));
+    return;
+  }
   const parameters = new URLSearchParams(location.hash.slice(1));
   const token = parameters.get("token");
   history.replaceState(null, "", location.pathname);
@@ -47,13 +57,19 @@ function post(fields) {
   form.submit();
   // So that the token is not in the page when the browser comes back to it.
   form.remove();
+  // A sandboxed frame that allows no forms reports this to nobody but the console.
+  if (window.top !== window) setTimeout(() => (status.textContent = text("open.stuck")), STUCK);
 }
 
 function explain() {
-  document.querySelector("h1").textContent = text("open.incomplete");
-  document.querySelector("#status").textContent = text("open.incomplete_text");
+  say(text("open.incomplete"), text("open.incomplete_text"));
   document.querySelector("#what-next").hidden = false;
   document.querySelector("#ways-on")?.removeAttribute("hidden");
+}
+
+function say(heading, words) {
+  document.querySelector("h1").textContent = heading;
+  status.textContent = words;
   document.querySelector(".bar-of-progress").hidden = true;
 }
 

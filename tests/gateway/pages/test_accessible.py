@@ -119,6 +119,16 @@ async def test_a_narrow_bar_of_a_disconnected_desktop_begins_with_a_tool(
         assert first == left
 
 
+async def test_an_ended_desktop_offers_no_tool_that_needs_its_picture(
+    world: World, person: Person
+) -> None:
+    state = next(one for one in STATES if one.name == "desktop-ended")
+    async with state.show(world, person):
+        for gone in ("Fit to window", "Full screen", "Paste clipboard"):
+            await expect(person.page.get_by_text(gone, exact=True)).to_be_hidden()
+        await expect(person.page.get_by_label("Quality of the picture")).to_be_hidden()
+
+
 async def test_a_browser_that_prefers_german_reads_german(
     world: World,
     person: Person,

@@ -59,7 +59,10 @@ async def portal(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     """Answer with a page that frames the link in the request's query."""
     head = (await reader.readuntil(b"\r\n\r\n")).decode()
     link = unquote(head.split()[1].partition("?")[2])
-    body = f"<!doctype html><iframe src='{escape(link)}'></iframe>".encode()
+    allowed, is_sandbox, rest = link.partition("|")
+    sandbox = f" sandbox='{escape(allowed)}'" if is_sandbox else ""
+    src = escape(rest if is_sandbox else link)
+    body = f"<!doctype html><iframe src='{src}'{sandbox}></iframe>".encode()
     writer.write(
         b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
         b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
@@ -76,11 +79,14 @@ async def browser(shared_gateway: GatewayProcess) -> AsyncIterator[Browser]:
             yield browser
 
 
-async def embed(person: Person, sid: str, site: str, **claims: str | int) -> FrameLocator:
-    """Open *sid* in a frame of the portal at *site*."""
+async def embed(
+    person: Person, sid: str, site: str, *, sandbox: str = "", **claims: str | int
+) -> FrameLocator:
+    """Open *sid* in a frame of the portal at *site*, which *sandbox* may restrict."""
     token = person.world.gateway.signer.token(sid, **claims)
     link = person.url(sid, f"/.fumarole/open#token={token}")
-    await person.page.goto(f"{site}/?{quote(link)}")
+    framed = f"{sandbox}|{link}" if sandbox else link
+    await person.page.goto(f"{site}/?{quote(framed)}")
     return person.page.frame_locator("iframe")
 
 
@@ -115,6 +121,26 @@ async def test_an_app_keeps_its_cookies_in_a_portal_that_another_site_frames(
     await expect(inside.get_by_text("no cookie")).to_be_visible()
     await inside.locator("body").evaluate("location.reload()")
     await expect(inside.get_by_text("_xsrf=kept")).to_be_visible()
+
+
+async def test_a_sandbox_that_keeps_no_cookies_is_named_and_the_token_is_not_spent(
+    person: Person, app: str
+) -> None:
+    posts: list[str] = []
+    person.page.on("request", lambda sent: posts.append(sent.method))
+    inside = await embed(person, app, OTHER_SITE, sandbox="allow-scripts allow-forms")
+    heading = inside.get_by_role("heading")
+    await expect(heading).to_have_text("This frame cannot open the session")
+    await expect(inside.get_by_role("status")).to_contain_text("allow-same-origin")
+    assert "POST" not in posts
+
+
+async def test_a_sandbox_that_allows_no_forms_is_named(person: Person, app: str) -> None:
+    await person.page.clock.install()
+    inside = await embed(person, app, OTHER_SITE, sandbox="allow-scripts allow-same-origin")
+    await expect(inside.get_by_role("heading")).to_be_visible()
+    await person.page.clock.fast_forward(16_000)
+    await expect(inside.get_by_role("status")).to_contain_text("allow-forms")
 
 
 async def test_a_new_link_in_a_frame_that_refused_one_sets_the_cookie_of_its_site(
