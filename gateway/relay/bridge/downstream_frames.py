@@ -45,11 +45,11 @@ class MessageReceiver(Protocol):
 class DownstreamFrames:
     """Parses a browser's frames, passes its messages to *receiver*, and makes control frames.
 
+    Binary messages are parts of a stream of bytes: a large one is passed on as it arrives.
+
     Args:
         receiver: Gets the messages.
         subprotocol: The one that is accepted.
-        is_stream: Whether messages are parts of a stream of bytes. Then a large one is passed on as
-            it arrives. Otherwise it is kept until it is complete.
 
     Attributes:
         between_messages: Whether the library has received no part of the next message.
@@ -67,9 +67,7 @@ class DownstreamFrames:
         "output",
     )
 
-    def __init__(
-        self, receiver: MessageReceiver, *, subprotocol: str, is_stream: bool = False
-    ) -> None:
+    def __init__(self, receiver: MessageReceiver, *, subprotocol: str) -> None:
         self._receiver = receiver
         self._socket = ServerProtocol(
             subprotocols=[Subprotocol(subprotocol)],
@@ -77,7 +75,7 @@ class DownstreamFrames:
             logger=quiet_logger,
         )
         self._tracker = FrameTracker()
-        self._fragmenter = Fragmenter(MAX_MESSAGE_BYTES) if is_stream else None
+        self._fragmenter = Fragmenter(MAX_MESSAGE_BYTES)
         self._fragmented = False
         self._is_text = False
         """Whether the current or last message is text."""
@@ -127,7 +125,7 @@ class DownstreamFrames:
     def _receive(self, data: bytes) -> None:
         """Give the library *data*, which the tracker has followed."""
         fragmenter = self._fragmenter
-        if fragmenter is not None and not (self._tracker.at_boundary and fragmenter.at_boundary):
+        if not (self._tracker.at_boundary and fragmenter.at_boundary):
             data = fragmenter.feed(data)
         self._socket.receive_data(data)
 

@@ -1,7 +1,8 @@
 """Terminals: the browser's WebSocket joined to the hub's, which holds the shell.
 
 Binary messages are the terminal's bytes, text messages are JSON. Both are forwarded unchanged,
-except for those that a viewer may not send. The hub enforces that too.
+except for those that a viewer may not send. The hub enforces that too. The bytes are a stream: a
+large binary message is forwarded in parts, as it arrives.
 """
 
 from __future__ import annotations

@@ -39,7 +39,6 @@ class VncBridge(WebSocketBridge):
     """
 
     subprotocol: ClassVar[str] = "binary"
-    is_stream: ClassVar[bool] = True
 
     def __init__(self, request: UpgradeRequest, seal: Seal) -> None:
         super().__init__(request)

@@ -64,8 +64,6 @@ class WebSocketBridge(asyncio.Protocol):
     """
 
     subprotocol: ClassVar[str]
-    is_stream: ClassVar[bool] = False
-    """Whether the browser's messages are parts of a stream of bytes, without meaning alone."""
 
     def __init__(self, request: UpgradeRequest) -> None:
         self.request = request
@@ -81,9 +79,7 @@ class WebSocketBridge(asyncio.Protocol):
         self.upstream: BridgeUpstream | None = None
         """The upstream connection, once there is one."""
         self.writable = True
-        self._frames = DownstreamFrames(
-            self, subprotocol=self.subprotocol, is_stream=self.is_stream
-        )
+        self._frames = DownstreamFrames(self, subprotocol=self.subprotocol)
         self._input = InputBuffer(self, request.context.turns)
         self._keepalive = Keepalive(self._ping)
         self._answered = False

@@ -48,9 +48,9 @@ class Receiver:
         self.messages.append(data)
 
 
-def on_open(*, is_stream: bool = False) -> tuple[DownstreamFrames, Receiver]:
+def on_open() -> tuple[DownstreamFrames, Receiver]:
     receiver = Receiver()
-    frames = DownstreamFrames(receiver, subprotocol="binary", is_stream=is_stream)
+    frames = DownstreamFrames(receiver, subprotocol="binary")
     assert frames.accept(HEAD)
     assert receiver.written.data.startswith(b"HTTP/1.1 101 ")
     receiver.written.data = b""
@@ -86,22 +86,21 @@ def test_a_position_within_a_message_or_frame_is_no_boundary() -> None:
     assert not frames.between_messages
 
 
-@pytest.mark.parametrize("is_stream", [True, False])
-def test_a_large_message_of_a_stream_is_delivered_as_it_arrives(is_stream: bool) -> None:
-    frames, receiver = on_open(is_stream=is_stream)
+def test_a_large_message_is_delivered_as_it_arrives() -> None:
+    frames, receiver = on_open()
     content = bytes(range(256)) * 1024
     data = sent(Opcode.BINARY, content) + sent(Opcode.BINARY, b"next")
     for at in range(0, 200_000, 10_000):
         frames.parse(data[at : at + 10_000])
     kept = 200_000 - sum(len(cast(bytes, message)) for message in receiver.messages)
-    assert (kept <= FRAGMENT_BYTES) is is_stream
+    assert kept <= FRAGMENT_BYTES
     frames.parse(data[200_000:])
     assert b"".join(cast(list[bytes], receiver.messages)) == content + b"next"
     assert frames.between_messages
 
 
 def test_a_close_is_found_after_the_rest_of_a_large_message() -> None:
-    frames, _ = on_open(is_stream=True)
+    frames, _ = on_open()
     data = sent(Opcode.BINARY, bytes(200_000)) + sent(Opcode.CLOSE, b"\x03\xe8")
     frames.parse(data[:100_000])
     frames.send_close(4401, "ended")
