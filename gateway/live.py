@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from gateway.core.access.access_right import AccessRight, EndReason, check_access
-from gateway.core.limits.addresses import is_within, limit_key
+from gateway.core.limits.addresses import client_of_key, is_within, limit_key
+from gateway.core.limits.buffer_shares import BufferOwner
 from gateway.relay.ending.stalls import StallChecked
 from gateway.relay.wheel import TimerWheel
 from shared.networks import Network
@@ -27,7 +28,7 @@ _CLOCK_SECONDS: Final = 1.0
 """How often the system clock is compared with the loop's, and by how much it must be ahead."""
 
 
-class Member(StallChecked, Protocol):
+class Member(StallChecked, BufferOwner, Protocol):
     """A connection that can be ended."""
 
     @property
@@ -116,20 +117,26 @@ class ConnectionRegistry:
         session = self._sessions.get(access_right.sid)
         if session is not None and 0 < self.max_per_session <= len(session.members):
             return False
-        user = access_right.user or self._key_of_address(access_right.address)
+        user = self.client_of(access_right)
         most = self.max_per_address if access_right.user is None else self.max_per_user
-        return user is None or not 0 < most <= self._of_user.get(user, 0)
+        return not user or not 0 < most <= self._of_user.get(user, 0)
 
-    def _key_of_address(self, address: str) -> str | None:
-        """Return the key that a connection without a user counts for; None if it is not limited."""
+    def client_of(self, access_right: AccessRight) -> str:
+        """Return the key that a connection by *access_right* counts for; "" if it is not limited.
+
+        That is the user, or the address of a client without one.
+        """
+        address = access_right.address
+        if access_right.user:
+            return access_right.user
         if not address or (self.trusted and is_within(address, self.trusted)):
-            return None
-        return f"\0{limit_key(address)}"  # no user's name holds a control character
+            return ""
+        return client_of_key(limit_key(address))
 
     def add(self, member: Member) -> None:
         """Register an open connection; registering it twice changes nothing."""
         access_right, kind = member.access_right, member.kind
-        user = access_right.user or self._key_of_address(access_right.address)
+        user = self.client_of(access_right)
         sid = access_right.sid
         session = self._sessions.get(sid)
         if session is None:
@@ -138,7 +145,7 @@ class ConnectionRegistry:
             return
         session.members.add(member)
         self._count += 1
-        if user is not None:
+        if user:
             self._of_user[user] = self._of_user.get(user, 0) + 1
         self.kinds[kind] += 1
         self._arm(session, access_right.ends_at)
@@ -164,14 +171,14 @@ class ConnectionRegistry:
 
     def _discard(self, member: Member, reason: str | None) -> None:
         access_right, kind = member.access_right, member.kind
-        user = access_right.user or self._key_of_address(access_right.address)
+        user = self.client_of(access_right)
         sid = access_right.sid
         session = self._sessions.get(sid)
         if session is None or member not in session.members:
             return
         session.members.discard(member)
         self._count -= 1
-        if user is not None:
+        if user:
             left = self._of_user.pop(user) - 1
             if left:
                 self._of_user[user] = left

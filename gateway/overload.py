@@ -27,6 +27,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
+from gateway.core.limits.buffer_shares import CLIENT_SHARE
 from gateway.core.limits.overload import Overload, Step
 from gateway.relay.gateway import DataPath
 
@@ -34,6 +35,9 @@ MEASURE_SECONDS: Final = 0.25
 """A gigabit a second fills 30 MiB in this time; a measurement takes microseconds."""
 TRIM_SECONDS: Final = 10.0
 """The minimum interval between two trims, and between two calls of *tidy*."""
+SHED_TRIM_SECONDS: Final = 0.5
+"""After connections were ended for their buffers, which are free by then: memory that is not
+returned would still count, and the next step would close the gateway to visitors."""
 LATE_TRIM_SECONDS: Final = (30.0, 150.0)
 """After many connections have ended: some of their state, such as rate limits, expires later."""
 MANY_CONNECTIONS: Final = 64
@@ -62,10 +66,12 @@ class OverloadWatch(Collector):
     tidy: Callable[[], None] = lambda: None
     """Forgets expired state, every :data:`TRIM_SECONDS`."""
     closed: int = 0
-    """The number of idle or stalled connections closed."""
+    """The number of connections closed: idle, stalled, or of a client that buffers too much."""
     _tidied_at: float = float("-inf")
     _trimmed_at: float = float("-inf")
     _late_trims: tuple[float, ...] = ()
+    _shed_trim: float = float("inf")
+    """When the buffers of ended connections are free."""
     _most: int = 0
     """The highest number of open connections since the last trim."""
 
@@ -80,6 +86,7 @@ class OverloadWatch(Collector):
             now = loop.time()
             if bounded:
                 self.measure_once()
+                await self.shed_buffers(now)
             if now - self._tidied_at >= TRIM_SECONDS:
                 self._tidied_at = now
                 self.tidy()
@@ -106,15 +113,17 @@ class OverloadWatch(Collector):
         count = data_path.open if data_path is not None else 0
         self._most = max(self._most, count)
         has_ebbed = self._most - count >= max(MANY_CONNECTIONS, self._most // 4)
+        is_shed = now >= self._shed_trim
         is_late = bool(self._late_trims) and now >= self._late_trims[0]
         wanted = has_ebbed or is_late or self.overload.step
-        if now - self._trimmed_at < TRIM_SECONDS or not wanted:
+        is_soon = now - self._trimmed_at < TRIM_SECONDS
+        if not is_shed and (is_soon or not wanted):
             return False
         if has_ebbed:
             self._late_trims = tuple(now + seconds for seconds in LATE_TRIM_SECONDS)
         elif is_late:
             self._late_trims = self._late_trims[1:]
-        self._trimmed_at, self._most = now, count
+        self._trimmed_at, self._most, self._shed_trim = now, count, float("inf")
         return True
 
     def measure_once(self) -> None:
@@ -132,6 +141,16 @@ class OverloadWatch(Collector):
         data_path = self.data_path() if overload.step >= Step.IDLE else None
         if data_path is not None:
             self.closed += data_path.shed_idle(stalled_seconds=STALLED_SECONDS)
+
+    async def shed_buffers(self, now: float) -> None:
+        """End connections of clients that buffer too much, while that is a step of the load."""
+        data_path = self.data_path() if self.overload.step >= Step.BUFFERS else None
+        if data_path is None:
+            return
+        ended = await data_path.shed_buffers(self.overload.bound_bytes // CLIENT_SHARE)
+        self.closed += ended
+        if ended:
+            self._shed_trim = min(self._shed_trim, now + SHED_TRIM_SECONDS)
 
     def collect(self) -> Iterator[Metric]:
         """Yield memory in use, its bound, and the step of load shedding."""
@@ -161,7 +180,7 @@ class OverloadWatch(Collector):
         yield entered
         yield CounterMetricFamily(
             "fumarole_gateway_shed_connections",
-            "Idle or stalled connections closed to shed load.",
+            "Connections closed to shed load: idle, stalled, or of a client that buffers too much.",
             self.closed,
         )
 

@@ -17,6 +17,7 @@ from gateway.core.access.site import Site
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.request_reader import SectionCache
 from gateway.core.http.response_heads import HttpDate, ResponseReader
+from gateway.core.limits.buffer_shares import BufferOwner
 from gateway.core.limits.connection_quota import ConnectionQuota, QuotaMember
 from gateway.core.limits.overload import Overload
 from gateway.core.limits.rates import RefusalRate
@@ -73,7 +74,7 @@ class Dependencies:
     end_notice_seconds: float = 0.0
 
 
-class Resettable(StallChecked, Protocol):
+class Resettable(StallChecked, BufferOwner, Protocol):
     """A connection that the data path can end."""
 
     def reset(self) -> None:

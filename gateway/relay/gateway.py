@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Final
 
 from gateway.core.access.access_right import DRAINING
 from gateway.core.access.decision import Access
+from gateway.core.limits.buffer_shares import BufferOwner, BufferShares
 from gateway.core.limits.connection_quota import DROPPED
 from gateway.live import Member
 from gateway.relay.background_tasks import BackgroundTasks
-from gateway.relay.context import Context, Dependencies
-from gateway.relay.ending.stalls import StallChecked, StallSweep
+from gateway.relay.context import Context, Dependencies, Resettable
+from gateway.relay.ending.stalls import StallSweep
 from gateway.relay.http.admission import Admission
 from gateway.relay.http.downstream import DownstreamConnection
 from gateway.relay.http.page_connection import PageConnection
 
+log = logging.getLogger(__name__)
+
 _EVICTED_FOR_ONE: Final = 2
 """Idle connections evicted for a new one: more than one, so that the quota is not full for long."""
 _SHED_AT_ONCE: Final = 1000
+_COUNTED_AT_ONCE: Final = 500
+_ENDED_AT_ONCE: Final = 32
+"""In one turn of the loop: about a millisecond each."""
 _SWEEPS: Final = 4
 """Sweeps within the write-stall deadline."""
 
@@ -87,9 +94,9 @@ class DataPath(Context):
             "page": len(self.pages),
         }
 
-    def _all_connections(self) -> list[StallChecked]:
+    def _all_connections(self) -> list[Resettable | Member]:
         # Admitted connections are registered too; each must be checked once.
-        known: list[StallChecked] = [*self.tunnels()]
+        known: list[Resettable | Member] = [*self.tunnels()]
         return [*self.connections, *self.pages, *known]
 
     def tunnels(self) -> list[Member]:
@@ -143,6 +150,26 @@ class DataPath(Context):
         pooled = len(self.pool)
         self.pool.close()
         return idle + pooled + self.closer.stalls.abort_stalled(stalled_seconds)
+
+    async def shed_buffers(self, share_bytes: int) -> int:
+        """End connections of clients whose buffers exceed *share_bytes*; return how many."""
+        shares: BufferShares[BufferOwner] = BufferShares(share_bytes)
+        for number, connection in enumerate(self._all_connections(), 1):
+            shares.count(connection)
+            if not number % _COUNTED_AT_ONCE:
+                await asyncio.sleep(0)
+        ended = 0
+        for client, heaviest in shares.find_excess().items():
+            log.warning(
+                "memory is short: connections of a client that buffers too much are ended",
+                extra={"client": client.lstrip("\0"), "connections": len(heaviest)},
+            )
+            for one in heaviest:
+                one.shed()
+                ended += 1
+                if not ended % _ENDED_AT_ONCE:
+                    await asyncio.sleep(0)
+        return ended
 
     async def close(self) -> None:
         """Reset open connections and end all background tasks."""

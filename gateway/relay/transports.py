@@ -149,6 +149,11 @@ def unacknowledged(transport: asyncio.Transport) -> int:
     return int(_INT.unpack(held)[0])
 
 
+def waiting_bytes(transport: asyncio.Transport | None) -> int:
+    """Return how many bytes wait in the write buffer of *transport*."""
+    return 0 if transport is None else transport.get_write_buffer_size()
+
+
 def has_unsent(transport: asyncio.Transport) -> bool:
     """Return whether written bytes are unsent or unacknowledged."""
     return unacknowledged(transport) > 0 or transport.get_write_buffer_size() > 0

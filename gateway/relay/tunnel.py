@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Final
 
-from gateway.core.access.access_right import AccessRight, ActivityCounter, EndReason
+from gateway.core.access.access_right import OVERLOADED, AccessRight, ActivityCounter, EndReason
 from gateway.core.frames import PING_FRAME, FrameTracker, close_frame
 from gateway.relay.context import Context
 from gateway.relay.ending.closer import Lingering
@@ -21,6 +21,7 @@ from gateway.relay.transports import (
     pause_reading,
     reset,
     resume_reading,
+    waiting_bytes,
     write_large,
 )
 from gateway.relay.turns import FULL_READ, Backlog, Turns
@@ -124,6 +125,25 @@ class Tunnel(asyncio.Protocol):
                 self.context.closer.enable_keepalive(self.app)
             self.context.closer.watch_if_unacknowledged(self.browser)
             self.context.closer.watch_if_unacknowledged(self.app, self._app_stalled, app=True)
+
+    # Short of memory
+
+    @property
+    def client(self) -> str:
+        """The user, or the key of the address without one."""
+        return self.context.parts.live.client_of(self.access_right)
+
+    def buffered_bytes(self) -> int:
+        """Return how many bytes wait for either side."""
+        waiting = sum(one.left for one in (self.backlog, self.unsent) if one is not None)
+        return waiting + waiting_bytes(self.browser) + waiting_bytes(self.app)
+
+    def shed(self) -> None:
+        """End the tunnel to free memory."""
+        if self.phase:
+            self.reset()
+        else:
+            self.context.parts.live.end((self,), OVERLOADED)
 
     # Events of the downstream transport
 

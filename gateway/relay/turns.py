@@ -79,6 +79,11 @@ class Backlog:
         self._data = self.rest() + data
         self._at = 0
 
+    @property
+    def left(self) -> int:
+        """The number of bytes that are left."""
+        return len(self._data) - self._at
+
     def portion(self) -> bytes:
         """Return the next bytes, as many as one turn may write."""
         return self._data[self._at : self._at + PORTION_BYTES]

@@ -41,6 +41,16 @@ class Connection:
     def check_stalls(self) -> None:
         """This connection never stalls."""
 
+    @property
+    def client(self) -> str:
+        return self.access_right.user or ""
+
+    def buffered_bytes(self) -> int:
+        return 0
+
+    def shed(self) -> None:
+        """This connection buffers nothing."""
+
 
 class RecordingObserver:
     """Records attached and detached connections."""

@@ -15,6 +15,7 @@ from gateway.core.access.refusals import (
     CLOSE_GRANT_ENDED,
     CLOSE_SERVICE_RESTART,
     CLOSE_SESSION_ENDED,
+    CLOSE_TRY_AGAIN_LATER,
 )
 from shared.routes.route import Route
 from shared.routes.table import RouteTable
@@ -53,6 +54,9 @@ STARTING: Final = EndReason(CLOSE_SERVICE_RESTART, "starting", "session_starting
 NEW_TARGET: Final = EndReason(CLOSE_SERVICE_RESTART, "new target", "target_changed")
 UNREADABLE: Final = EndReason(CLOSE_SERVICE_RESTART, "session unreadable", "session_unreadable")
 DRAINING: Final = EndReason(CLOSE_DRAINING, "gateway draining", "bus_lost")
+OVERLOADED: Final = EndReason(
+    CLOSE_TRY_AGAIN_LATER, "gateway short of memory", "gateway_overloaded"
+)
 BUS_LOST: Final = EndReason(CLOSE_SERVICE_RESTART, "bus lost", "bus_lost")
 
 

@@ -265,8 +265,13 @@ class Connection(Exchange):
 
     def access_ended(self, code: str) -> None:
         """End the current request: its access right has ended."""
-        if ON_FIN[self.phase] is OnFin.ABORT:
+        if self.has_request:
             self.fail(code)
+
+    @property
+    def has_request(self) -> bool:
+        """Whether a request is under way, with its access right."""
+        return ON_FIN[self.phase] is OnFin.ABORT
 
     def close_after_response(self) -> None:
         """Close after the response to the current or the next request."""

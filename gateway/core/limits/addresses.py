@@ -44,6 +44,14 @@ def limit_key(text: str) -> str:
     return str(mapped or IPv6Network((address, 64), strict=False))
 
 
+def client_of_key(key: str) -> str:
+    """Return what names the client whose address has the limit key *key*; "" without a key.
+
+    No user has this name: names of users contain no control characters.
+    """
+    return f"\0{key}" if key else ""
+
+
 def is_within(text: str, networks: Sequence[Network]) -> bool:
     """Return whether the address *text*, and each address that it embeds, lies in *networks*.
 

@@ -6,6 +6,7 @@ what costs its users least. Each step includes the steps before it.
 ========================= ======= ======= ==================================================
 step                      entered left    what is shed
 ========================= ======= ======= ==================================================
+``BUFFERS``               70 %    65 %    connections of a client that buffers too much
 ``UNAUTHENTICATED``       80 %    75 %    new connections whose request has no good credential
 ``IDLE``                  88 %    83 %    connections that wait for a request, or for a reader
 ``REQUESTS``              95 %    90 %    every new request; readiness fails
@@ -26,9 +27,10 @@ class Step(IntEnum):
     """How far load is shed; the names are values of a metric's label."""
 
     NONE = 0
-    UNAUTHENTICATED = 1
-    IDLE = 2
-    REQUESTS = 3
+    BUFFERS = 1
+    UNAUTHENTICATED = 2
+    IDLE = 3
+    REQUESTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +43,7 @@ class Threshold:
 
 
 THRESHOLDS: Final = (
+    Threshold(Step.BUFFERS, 0.70, 0.65),
     Threshold(Step.UNAUTHENTICATED, 0.80, 0.75),
     Threshold(Step.IDLE, 0.88, 0.83),
     Threshold(Step.REQUESTS, 0.95, 0.90),

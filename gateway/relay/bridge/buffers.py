@@ -54,6 +54,11 @@ class InputBuffer:
     """Whether bytes are left for a later turn, so that the peer must not be read."""
     _pending: bytes = b""
 
+    @property
+    def pending_bytes(self) -> int:
+        """The number of bytes that are left for a later turn."""
+        return len(self._pending)
+
     def feed(self, data: bytes) -> None:
         """Have *data* parsed, after pending bytes."""
         if self.has_pending:

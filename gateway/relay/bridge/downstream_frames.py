@@ -92,6 +92,11 @@ class DownstreamFrames:
         """Whether the browser has sent a Close."""
         return self._socket.close_rcvd is not None
 
+    @property
+    def incomplete_bytes(self) -> int:
+        """The number of bytes that the library keeps of an incomplete frame."""
+        return len(self._socket.reader.buffer)
+
     def accept(self, head: bytes) -> bool:
         """Accept the upgrade with this *head*; return False if the library cannot parse it."""
         self._socket.receive_data(head)

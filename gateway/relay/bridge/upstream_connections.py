@@ -22,7 +22,7 @@ from gateway.core.frames import CLOSE_FAILED, CLOSE_NORMAL, NO_STATUS, FrameTrac
 from gateway.relay.bridge.buffers import FRAMES_AT_ONCE, InputBuffer, SocketOutput, quiet_logger
 from gateway.relay.context import Context
 from gateway.relay.dial import DialFailed
-from gateway.relay.transports import pause_reading, reset, resume_reading
+from gateway.relay.transports import pause_reading, reset, resume_reading, waiting_bytes
 from gateway.relay.turns import SMALL_READ
 from shared.routes.route import Target
 
@@ -87,6 +87,10 @@ class BridgeUpstream(asyncio.Protocol):
             high=self.bridge.context.parts.limits.write_high_bytes
         )
         self.closer.enable_keepalive(self.transport)
+
+    def buffered_bytes(self) -> int:
+        """Return how many bytes wait for the job's side, or for the rest of a frame."""
+        return waiting_bytes(self.transport)
 
     # Reading
 
@@ -350,6 +354,10 @@ class WebSocketUpstream(BridgeUpstream):
             super().upstream_closed()
         else:
             self.handshake_done.set_exception(DialFailed("app_unreachable"))
+
+    def buffered_bytes(self) -> int:
+        """Return how many bytes wait for the server, or for the rest of a frame."""
+        return super().buffered_bytes() + len(self._socket.reader.buffer)
 
     def send(self, data: bytes) -> None:
         """Send *data* as a binary message."""

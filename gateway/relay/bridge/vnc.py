@@ -107,6 +107,14 @@ class VncBridge(WebSocketBridge):
         """Whether bytes from the desktop are left for a later turn."""
         return self._desktop_input is not None and self._desktop_input.has_pending
 
+    def buffered_bytes(self) -> int:
+        """Return how many bytes wait for either side, or for the rest of a message."""
+        desktop = self._desktop_input
+        waiting = sum(map(len, self._unsent))
+        return (
+            super().buffered_bytes() + waiting + (0 if desktop is None else desktop.pending_bytes)
+        )
+
     def _password(self, route: Route) -> str | None:
         if route.sealed is None:
             return None

@@ -24,7 +24,7 @@ from typing import ClassVar, Final, cast
 
 from websockets.frames import Frame
 
-from gateway.core.access.access_right import AccessRight, EndReason
+from gateway.core.access.access_right import OVERLOADED, AccessRight, EndReason
 from gateway.core.access.refusals import CLOSE_SERVICE_RESTART, REFUSALS, write_response
 from gateway.core.frames import take_messages
 from gateway.relay.background_tasks import Cancellable
@@ -34,7 +34,7 @@ from gateway.relay.bridge.upstream_connections import BridgeUpstream
 from gateway.relay.context import UpgradeRequest
 from gateway.relay.dial import DialFailed
 from gateway.relay.ending.closer import Lingering
-from gateway.relay.transports import pause_reading, reset, resume_reading
+from gateway.relay.transports import pause_reading, reset, resume_reading, waiting_bytes
 
 ANSWER_SECONDS: Final = 1.0
 """The time for the upstream to connect or refuse; a later refusal is sent as a Close."""
@@ -243,6 +243,26 @@ class WebSocketBridge(asyncio.Protocol):
         if self.upstream is not None:
             self.upstream.check_stalls()
 
+    # Short of memory
+
+    @property
+    def client(self) -> str:
+        """The user, or the key of the address without one."""
+        return self.parts.live.client_of(self.access_right)
+
+    def buffered_bytes(self) -> int:
+        """Return how many bytes wait for either side, or for the rest of a message."""
+        waiting = len(self._early) + self._input.pending_bytes + self._frames.incomplete_bytes
+        upstream = 0 if self.upstream is None else self.upstream.buffered_bytes()
+        return waiting + waiting_bytes(self.transport) + upstream
+
+    def shed(self) -> None:
+        """End the connection to free memory."""
+        if self.state is BridgeState.CLOSING:
+            reset(self.transport)
+        else:
+            self.parts.live.end((self,), OVERLOADED)
+
     def pause_writing(self) -> None:
         """Stop reading from the job's side; a browser that reads nothing for long is reset."""
         self.writable = False
@@ -379,7 +399,10 @@ class WebSocketBridge(asyncio.Protocol):
         down. The transport is aborted if the browser has not closed within 2 s, or if the Close is
         unsent after 250 ms.
         """
-        if self.state is BridgeState.DIALLING and not self._answered:
+        if self.state is BridgeState.CLOSING:
+            # It closes already, and its last bytes wait for a browser that reads slowly.
+            reset(self.transport)
+        elif self.state is BridgeState.DIALLING and not self._answered:
             self.refuse(ending.refusal)
         else:
             self.parts.meters.ends[ending.close_code] += 1

@@ -54,6 +54,7 @@ from shared.bounded import BoundedDict
 from shared.routes.table import RouteTable
 from shared.tokens import SessionClaims
 
+_SHEDDING: Final = Step.UNAUTHENTICATED
 _REFUSING: Final = Step.REQUESTS
 _SAFE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _OUTLIVING: Final = frozenset({SIGN_OUT_PATH, OPEN_PATH})
@@ -175,7 +176,7 @@ class Admission:
         proof: Proof | None,
     ) -> None:
         if (
-            self._parts.overload.step
+            self._parts.overload.step >= _SHEDDING
             and not connection.was_admitted
             and not _has_credential(decision)
         ):

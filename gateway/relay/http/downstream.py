@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from gateway.core.access.access_right import UNCOUNTED, AccessRight, EndReason
+from gateway.core.access.access_right import OVERLOADED, UNCOUNTED, AccessRight, EndReason
 from gateway.core.access.decision import OPEN_PATH
 from gateway.core.access.refusals import CLOSE_DRAINING, Refusal, write_response
 from gateway.core.downstream.cached_decision import CachedDecision
@@ -19,7 +19,7 @@ from gateway.core.http.heads import StartLine
 from gateway.core.http.oversize import OversizedHead
 from gateway.core.http.public_fields import PublicView, adapt_fields
 from gateway.core.http.response_heads import ResponseFields
-from gateway.core.limits.addresses import client_address, is_within, limit_key
+from gateway.core.limits.addresses import client_address, client_of_key, is_within, limit_key
 from gateway.core.limits.connection_quota import ACCEPTED, ARRIVAL_SECONDS, Verdict
 from gateway.relay.background_tasks import Cancellable
 from gateway.relay.context import Context
@@ -31,6 +31,7 @@ from gateway.relay.transports import (
     pause_reading,
     reset,
     resume_reading,
+    waiting_bytes,
     write_large,
 )
 from gateway.relay.tunnel import Tunnel
@@ -150,7 +151,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if ending.close_code == CLOSE_DRAINING:
             return
         self.drop_decision()
-        if self.cut:
+        if self.cut or (ending is OVERLOADED and not self.has_request):
             self.reset()
         else:
             self.access_ended(ending.refusal)
@@ -223,6 +224,30 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.context.closer.watch_if_unacknowledged(self.transport)
         if self.upstream is not None:
             self.upstream.check_stalls()
+
+    # Short of memory
+
+    @property
+    def client(self) -> str:
+        """The user, or the key of the address without one; "" if it is not known."""
+        if self.decision is None:
+            return client_of_key(self.key)
+        return self.context.parts.live.client_of(self.decision.access_right)
+
+    def buffered_bytes(self) -> int:
+        """Return how many bytes wait for either side, or for the rest of a head."""
+        waiting = len(self.inbox) + len(self.partial) + len(self.reader.partial)
+        upstream = None if self.upstream is None else self.upstream.transport
+        return waiting + waiting_bytes(self.transport) + waiting_bytes(upstream)
+
+    def shed(self) -> None:
+        """Refuse the request under way, or reset the connection, to free memory."""
+        if self.transport is None:  # handed over, or closed
+            return
+        if self.decision is not None:
+            self.context.parts.live.end((self,), OVERLOADED)
+        else:
+            self.reset()
 
     def due(self, now: float) -> float:
         """Act on a deadline that has passed; called by the wheel."""

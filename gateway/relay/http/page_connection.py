@@ -15,10 +15,11 @@ from gateway.core.access.access_right import AccessRight, EndReason
 from gateway.core.access.decision import ServePage
 from gateway.core.access.refusals import CLOSE_DRAINING, CLOSE_SERVICE_RESTART
 from gateway.core.http.framing import Body, FramingError
+from gateway.core.limits.addresses import client_of_key
 from gateway.core.limits.connection_quota import ARRIVAL_SECONDS
 from gateway.relay.context import Context
 from gateway.relay.ending.closer import Lingering
-from gateway.relay.transports import is_tls, pause_reading, reset, resume_reading
+from gateway.relay.transports import is_tls, pause_reading, reset, resume_reading, waiting_bytes
 
 EXTRA_INFO: Final = "fumarole"
 """``request.transport.get_extra_info(EXTRA_INFO)`` returns the decision on a request: a
@@ -153,6 +154,21 @@ class PageConnection(asyncio.Protocol):
     def check_stalls(self) -> None:
         """Watch the browser if the kernel holds unacknowledged bytes for it."""
         self.context.closer.watch_if_unacknowledged(self.browser)
+
+    @property
+    def client(self) -> str:
+        """The user, or the key of the address without one; "" if it is not known."""
+        right = self.right
+        live = self.context.parts.live
+        return client_of_key(self.key) if right is None else live.client_of(right)
+
+    def buffered_bytes(self) -> int:
+        """Return how many bytes wait for the browser."""
+        return waiting_bytes(self.browser)
+
+    def shed(self) -> None:
+        """Reset the connection to free memory."""
+        reset(self.browser)
 
     def eof_received(self) -> bool:
         """Note that the browser has left; a complete response is still sent."""

@@ -24,6 +24,7 @@ class Machine:
         self.data_path = 0
         self.open = 0
         self.trims = 0
+        self.shares: list[int] = []
         self.overload = Overload(bound)
         self.watch = OverloadWatch(
             overload=self.overload,
@@ -36,6 +37,10 @@ class Machine:
         assert stalled_seconds > 0
         self.data_path += 1
         return 7
+
+    async def shed_buffers(self, share_bytes: int) -> int:
+        self.shares.append(share_bytes)
+        return 3
 
     def _trim(self) -> None:
         self.trims += 1
@@ -55,6 +60,25 @@ def test_idle_connections_are_closed_repeatedly_from_their_step_on() -> None:
     assert (machine.data_path, machine.watch.closed) == (2, 14)
     assert machine.look(10) is Step.NONE
     assert machine.data_path == 2
+
+
+async def test_clients_that_buffer_too_much_are_ended_from_their_step_on() -> None:
+    machine = Machine(bound=800)
+    for used, shares in ((500, []), (570, [100]), (530, [100, 100]), (510, [100, 100])):
+        machine.look(used)
+        await machine.watch.shed_buffers(0.0)
+        assert machine.shares == shares
+    assert machine.watch.closed == 6
+
+
+async def test_free_memory_is_returned_soon_after_clients_were_ended() -> None:
+    machine = Machine(bound=800)
+    machine.look(570)
+    assert machine.watch.claim_trim(0.0)
+    await machine.watch.shed_buffers(1.0)
+    await machine.watch.shed_buffers(1.25)
+    trims = [n / 4 for n in range(4, 80) if machine.watch.claim_trim(n / 4)]
+    assert trims == [1.5, 11.5]
 
 
 def test_free_memory_is_returned_periodically_while_load_is_shed() -> None:
@@ -144,8 +168,8 @@ def test_metrics_export_step_and_memory() -> None:
     assert samples[("fumarole_gateway_memory_bytes", "")] == 89
     assert samples[("fumarole_gateway_memory_bound_bytes", "")] == 100
     assert samples[("fumarole_gateway_shed_connections_total", "")] == 7
-    names = ("unauthenticated", "idle", "requests")
-    assert [samples["fumarole_gateway_shedding", name] for name in names] == [1, 1, 0]
+    names = ("buffers", "unauthenticated", "idle", "requests")
+    assert [samples["fumarole_gateway_shedding", name] for name in names] == [1, 1, 1, 0]
     assert samples["fumarole_gateway_shedding_entered_total", "idle"] == 1
 
 

@@ -23,9 +23,12 @@ def test_the_table_has_each_step_once_in_order_with_room_between() -> None:
 @pytest.mark.parametrize(
     ("step", "used", "then"),
     [
-        (Step.NONE, 0.79, Step.NONE), (Step.NONE, 0.80, Step.UNAUTHENTICATED),
+        (Step.NONE, 0.69, Step.NONE), (Step.NONE, 0.70, Step.BUFFERS),
+        (Step.BUFFERS, 0.66, Step.BUFFERS), (Step.BUFFERS, 0.64, Step.NONE),
+        (Step.NONE, 0.79, Step.BUFFERS), (Step.NONE, 0.80, Step.UNAUTHENTICATED),
         (Step.NONE, 0.90, Step.IDLE), (Step.NONE, 2.0, Step.REQUESTS),
-        (Step.UNAUTHENTICATED, 0.76, Step.UNAUTHENTICATED), (Step.UNAUTHENTICATED, 0.74, Step.NONE),
+        (Step.UNAUTHENTICATED, 0.76, Step.UNAUTHENTICATED),
+        (Step.UNAUTHENTICATED, 0.74, Step.BUFFERS),
         (Step.UNAUTHENTICATED, 0.84, Step.UNAUTHENTICATED), (Step.IDLE, 0.84, Step.IDLE),
         (Step.IDLE, 0.82, Step.UNAUTHENTICATED), (Step.REQUESTS, 0.91, Step.REQUESTS),
         (Step.REQUESTS, 0.89, Step.IDLE), (Step.REQUESTS, 0.1, Step.NONE),
@@ -64,7 +67,7 @@ def test_entered_steps_are_counted_and_changes_reported() -> None:
     changes = [one.measured(used) for used in (10, 85, 86, 99, 99, 10, None, 85)]
     assert changes == [False, True, False, True, False, True, False, True]
     assert one.entered == {
-        Step.NONE: 0, Step.UNAUTHENTICATED: 2, Step.IDLE: 1, Step.REQUESTS: 1,
+        Step.NONE: 0, Step.BUFFERS: 2, Step.UNAUTHENTICATED: 2, Step.IDLE: 1, Step.REQUESTS: 1,
     }  # fmt: skip
 
 

@@ -39,6 +39,16 @@ class Echo(asyncio.Protocol):
     def check_stalls(self) -> None:
         """Watch nothing."""
 
+    @property
+    def client(self) -> str:
+        return self.access_right.user or ""
+
+    def buffered_bytes(self) -> int:
+        return 0
+
+    def shed(self) -> None:
+        """Buffer nothing."""
+
     def connection_lost(self, exc: Exception | None) -> None:
         self.request.context.parts.live.discard(self)
 

@@ -10,7 +10,7 @@ from websockets.frames import Opcode
 from websockets.utils import accept_key
 
 from gateway.core.limits.values import Limits
-from gateway.relay.bridge.websocket_bridge import WebSocketBridge
+from gateway.relay.bridge.websocket_bridge import BridgeState, WebSocketBridge
 from gateway.relay.turns import TURN_SECONDS
 from tests.gateway.relay.bridge.desktops import ASK as UPGRADE
 from tests.gateway.relay.bridge.desktops import (
@@ -276,6 +276,36 @@ async def test_a_slow_reader_receives_all_output_sent_before_the_desktop_ended()
         desktop.writer.write_eof()
         await read_until(browser, b"connection to the job lost")
         assert bridge.traffic.down == 100 * 65536
+
+
+async def test_a_slow_reader_that_is_being_closed_gets_no_byte_after_its_right_has_ended() -> None:
+    async with desktops() as r:
+        browser, desktop = await joined(r)
+        browser.stall()
+        for _ in range(200):
+            desktop.send(bytes(65536))
+        bridge = bridge_of(r)
+        await until(lambda: not bridge.writable)
+        browser.send(said(b"no RFB", Opcode.TEXT))
+        await until(lambda: bridge.state is BridgeState.CLOSING)
+        assert bridge.buffered_bytes() > 0
+        r.world.revoke(sid=SID, sub="ada")
+        await asyncio.sleep(0.25)
+        assert bridge.transport is None
+        assert len(r.live) == len(r.live.closing) == 0
+
+
+async def test_a_message_that_does_not_end_counts_for_its_user() -> None:
+    async with desktops() as r:
+        browser, desktop = await joined(r)
+        browser.send(said(bytes(1 << 20))[: 1 << 19])
+        await desktop.exactly(7 << 16)
+        bridge = bridge_of(r)
+        await until(lambda: bridge.buffered_bytes() > 60_000)
+        assert bridge.client == "ada"
+        assert await r.path.shed_buffers(1000) == 1
+        assert (await browser.exactly(4))[2:] == (1013).to_bytes(2, "big")
+        await desktop.gone()
 
 
 async def test_keys_sent_before_disconnecting_reach_the_desktop() -> None:
