@@ -5,7 +5,6 @@ sockets of the test.
 
 - ``test_attack_costs``: for every kind of connection, the cost of each misbehaviour
 - ``test_attacks_*``: single attacks, each with an honest session beside it
-- ``test_random_events``: any bytes in any split, events in any order (a Hypothesis state machine)
 - ``test_soak``: all attackers at once beside 200 honest sessions, for a chosen time
 - ``gateway_under_test``: the gateway, its deadlines, and the kernel's data about its process
 - ``browser``: a client; the test decides about its every byte, FIN and read

@@ -1,15 +1,13 @@
-"""The state machine of a downstream connection: transcripts, and events in any order."""
+"""The state machine of a downstream connection, as transcripts."""
 
 from __future__ import annotations
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.phases import ON_DATA, OnData, Phase
-from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import HeadRefused
 from gateway.core.http.response_heads import ResponseReader
 from tests.gateway.core.downstream.machine import Machine
@@ -328,136 +326,3 @@ def test_no_response_byte_is_relayed_after_the_client_left() -> None:
         m.turn()
     assert len(m.out) == written
     assert m.log[-1] == "reset"
-
-
-class AnyOrder(RuleBasedStateMachine):
-    """Any bytes in any split, and events in any order."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.m = Machine(self._judge)
-        self.code: str | None = None
-
-    def _judge(self, _: object) -> str | None:
-        return self.code
-
-    @rule(code=st.sampled_from([None, None, "wait", "no_credential", "bad_upgrade"]))
-    def decisions(self, code: str | None) -> None:
-        self.code = code
-
-    @precondition(lambda self: self.m.reading and not self.m.over)
-    @rule(
-        data=st.one_of(
-            st.binary(max_size=64),
-            st.sampled_from(
-                [GET % 1, GET % 1 * 9, POST, POST + b"0123456789", CHUNKED, b"\r\n", GET[:20]]
-            ),
-            st.sampled_from([b"1\r\nx\r\n" * 700, b"0\r\n\r\n", b"5\r\nhello\r\n", b"zz\r\n"]),
-        )
-    )
-    def bytes_come(self, data: bytes) -> None:
-        self.m.receive(data)
-
-    @precondition(lambda self: not self.m.over)
-    @rule()
-    def fin(self) -> None:
-        self.m.downstream_ended()
-
-    @precondition(lambda self: not self.m.reading and not self.m.over)
-    @rule()
-    def hang_up(self) -> None:
-        self.m.hung_up()
-
-    @rule(full=st.booleans())
-    def fills(self, full: bool) -> None:
-        if not self.m.over:
-            self.m.set_write_full(full)
-
-    @precondition(lambda self: self.m.phase is Phase.CONNECTING and not self.m.over)
-    @rule(fails=st.booleans())
-    def dialled(self, fails: bool) -> None:
-        if fails:
-            self.m.refuse("app_unreachable")
-        else:
-            self.m.dialled()
-
-    @precondition(lambda self: self.m.phase is Phase.DECIDING and not self.m.over)
-    @rule(admits=st.booleans())
-    def decided(self, admits: bool) -> None:
-        if admits:
-            self.m.admitted(UpstreamHead(b"", b" HTTP/1.1\r\n", b"\r\n"))
-        else:
-            self.m.refuse("no_credential")
-
-    @precondition(lambda self: self.m.upstream is not None)
-    @rule(
-        data=st.one_of(
-            st.binary(min_size=1, max_size=64),
-            st.sampled_from(
-                [
-                    OK,
-                    OK[:30],
-                    b"HTTP/1.1 100 Continue\r\n\r\n",
-                    b"HTTP/1.1 200 OK\r\n\r\nx",
-                    b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n",
-                    b"1\r\nx\r\n" * 700,
-                    b"0\r\n\r\n",
-                ]
-            ),
-        )
-    )
-    def app_says(self, data: bytes) -> None:
-        self.m.response_received(data)
-
-    @precondition(lambda self: self.m.upstream is not None)
-    @rule(reset=st.booleans())
-    def app_leaves(self, reset: bool) -> None:
-        if not reset:
-            self.m.upstream_ended()
-        if self.m.upstream is not None:
-            self.m.upstream_lost(ConnectionResetError() if reset else None)
-
-    @precondition(lambda self: self.m.upstream is not None)
-    @rule(writable=st.booleans())
-    def app_fills(self, writable: bool) -> None:
-        assert self.m.app is not None
-        self.m.app.writable = writable
-        self.m.sync_reading()
-
-    @precondition(lambda self: not self.m.over)
-    @rule()
-    def time_passes(self) -> None:
-        self.m.deadline_passed()
-
-    @precondition(lambda self: not self.m.over)
-    @rule()
-    def right_ends(self) -> None:
-        self.m.access_ended("grant_ended")
-
-    @rule()
-    def loop_turns(self) -> None:
-        self.m.turn()
-
-    @invariant()
-    def what_waits_is_bounded(self) -> None:
-        assert len(self.m.inbox) + len(self.m.early_body) < (64 << 10) + (1 << 13)
-
-    @invariant()
-    def the_app_is_kept_only_for_a_request(self) -> None:
-        busy = (Phase.UPLOADING, Phase.WAITING, Phase.EARLY_RESPONSE, Phase.RESPONDING)
-        assert (self.m.upstream is not None) <= (self.m.phase in busy)
-
-    @invariant()
-    def each_request_is_answered_at_most_once(self) -> None:
-        final = sum(entry.startswith("write ") and entry != "write 100" for entry in self.m.log)
-        decided = sum(entry.startswith("decide") for entry in self.m.log)
-        assert final <= decided + 1  # and one for a head that cannot be read
-
-    def teardown(self) -> None:
-        self.m.gone()
-        assert self.m.upstream is None
-        self.m.turn()
-
-
-AnyOrder.TestCase.settings = settings(max_examples=80, stateful_step_count=40, deadline=None)
-TestAnyOrder = AnyOrder.TestCase
