@@ -134,13 +134,11 @@ async def running(nodes: Sequence[Node]) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def sentinel_site(
-    folder: Path, *, options: Sequence[str] = (), guard: Guard = OPEN
-) -> AsyncIterator[Site]:
+async def sentinel_site(folder: Path, *, guard: Guard = OPEN) -> AsyncIterator[Site]:
     """Run a master, its replica and a Sentinel that promotes the replica soon after a death."""
     one, two, sentinel_port = free_ports(3)
-    master = Node(folder / "a", one, *options, guard=guard)
-    replica = Node(folder / "b", two, "--replicaof", f"127.0.0.1 {one}", *options, guard=guard)
+    master = Node(folder / "a", one, guard=guard)
+    replica = Node(folder / "b", two, "--replicaof", f"127.0.0.1 {one}", guard=guard)
     watch = (
         f"sentinel monitor main 127.0.0.1 {one} 1\n"
         "sentinel down-after-milliseconds main 400\n"

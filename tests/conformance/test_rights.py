@@ -31,10 +31,10 @@ async def _as_account(kube: Kube, kubeconfig: Path, namespace: str) -> AsyncIter
         yield Kube(api)
 
 
-def _binding(namespace: str, role: str, kind: str = "Role") -> Object:
+def _binding(namespace: str, role: str) -> Object:
     return {
         "metadata": {"name": f"worker-{role}"},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role},
         "subjects": [{"kind": "ServiceAccount", "name": "worker", "namespace": namespace}],
     }
 

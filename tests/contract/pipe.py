@@ -50,9 +50,9 @@ class Pipe:
                 await self._turn()
         return self.texts.pop(0)
 
-    async def closed(self, seconds: float = DEADLINE_SECONDS) -> int | None:
+    async def closed(self) -> int | None:
         """Return the close code of the connection."""
-        async with asyncio.timeout(seconds):
+        async with asyncio.timeout(DEADLINE_SECONDS):
             while self.close is None:
                 try:
                     await self._turn()

@@ -221,12 +221,10 @@ class Rig:
         stream.send(request("GET", target, host=host or session.host, fields=everything))
         return stream, await read_response(stream)
 
-    async def tunnel(
-        self, session: Session, cookie: str, target: str = "/", fields: Pairs = ()
-    ) -> Stream:
+    async def tunnel(self, session: Session, cookie: str) -> Stream:
         """Return a WebSocket that *cookie* opened from the session's own page."""
-        own = [("Origin", session.origin), ("Cookie", cookie), *fields]
-        stream, response = await self.upgrade(session, target, own)
+        own = [("Origin", session.origin), ("Cookie", cookie)]
+        stream, response = await self.upgrade(session, "/", own)
         assert response.status == 101, response
         return stream
 

@@ -33,9 +33,9 @@ def connections(rig: Rig) -> list[str]:
     return [f"{one.laddr} {one.raddr} {one.status}" for one in found if one.raddr]
 
 
-async def back_to(rig: Rig, before: int, seconds: float = 6.0) -> None:
+async def back_to(rig: Rig, before: int) -> None:
     """Wait until the gateway has hardly more descriptors than *before*."""
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + 6.0
     while (now := descriptors(rig)) > before + 4:
         assert time.monotonic() < deadline, (now, before, connections(rig))
         await asyncio.sleep(0.1)

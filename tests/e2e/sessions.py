@@ -21,11 +21,11 @@ WebSocket = aiohttp.ClientWebSocketResponse[bool]
 
 
 @asynccontextmanager
-async def signed_in(address: str, name: str = "ada") -> AsyncIterator[User]:
+async def signed_in(address: str) -> AsyncIterator[User]:
     """Yield a user who is signed in at the orchestrator."""
     async with client() as http:
         user = User(http, address)
-        await user.sign_in(name)
+        await user.sign_in("ada")
         yield user
 
 

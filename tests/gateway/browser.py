@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -17,7 +16,6 @@ def open_socket(
     cookie: str,
     protocol: str,
     path: str = "/.fumarole/connect",
-    headers: Mapping[str, str] | None = None,
     **options: Any,
 ) -> connect:
     """Return a connection to *sid* as its own page makes it; enter or await it."""
@@ -28,7 +26,7 @@ def open_socket(
         port=port,
         origin=gateway.origin(sid),  # type: ignore[arg-type]  # a NewType of str
         subprotocols=[protocol],  # type: ignore[list-item]  # likewise
-        additional_headers={"Cookie": cookie, **(headers or {})},
+        additional_headers={"Cookie": cookie},
         compression=None,
         proxy=None,
         **options,

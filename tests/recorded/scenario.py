@@ -89,11 +89,11 @@ class Scenario:
 
         await eventually(look, seconds=60, what=f"{job_id} is not {phase}")
 
-    async def evict(self, job_id: str, index: int = 0) -> None:
+    async def evict(self, job_id: str) -> None:
         """Evict a pod as a kubelet does when its node runs low on a resource."""
         place = (await self.row(job_id))["namespace"]
         status = {"phase": "Failed", "reason": "Evicted", "message": "the node was low on disk"}
-        name = f"j-{job_id}-job-{index}"
+        name = f"j-{job_id}-job-0"
         await self.admin.merge(PODS, name, {"status": status}, place, subresource="status")
 
     async def call(self, method: str, path: str, body: Any = None, expect: int = 200) -> Any:

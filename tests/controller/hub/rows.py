@@ -8,11 +8,11 @@ from controller.store import tables
 from controller.store.database import Transaction
 
 
-async def insert_job(transaction: Transaction, *, now: float, job: str = "j1") -> None:
+async def insert_job(transaction: Transaction, *, now: float) -> None:
     """Insert a running job."""
     await transaction.execute(
         sa.insert(tables.jobs).values(
-            id=job, owner_user="ada", namespace="jobs", spec={}, desired="run",
+            id="j1", owner_user="ada", namespace="jobs", spec={}, desired="run",
             state="RUNNING", attempt=1, created_at=now, revision=1,
         )
     )  # fmt: skip

@@ -27,9 +27,9 @@ pytestmark = pytest.mark.timeout(240)
 TAKEOVER_SECONDS = 15.0
 
 
-def lease(kube: Kube, holder: str, clock: Clock, name: str = "l") -> Lease:
+def lease(kube: Kube, holder: str, clock: Clock) -> Lease:
     return Lease(
-        kube, name=name, namespace="default", instance="test", holder=holder, clock=clock,
+        kube, name="l", namespace="default", instance="test", holder=holder, clock=clock,
         now=time.time,
     )  # fmt: skip
 

@@ -61,7 +61,7 @@ def state(
 
 
 @asynccontextmanager
-async def app_of(body: bytes = PAGE) -> AsyncIterator[int]:
+async def app_of() -> AsyncIterator[int]:
     """Serve an app that is one page; return its port."""
 
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -70,7 +70,7 @@ async def app_of(body: bytes = PAGE) -> AsyncIterator[int]:
             await reader.readuntil(b"\r\n\r\n")
             writer.write(
                 b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nConnection: close\r\n"
-                b"Content-Length: %d\r\n\r\n%b" % (len(body), body)
+                b"Content-Length: %d\r\n\r\n%b" % (len(PAGE), PAGE)
             )
         writer.close()
 

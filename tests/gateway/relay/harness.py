@@ -380,7 +380,6 @@ async def rig(
     site: Site | None = None,
     networks: Any = NETWORKS,
     wall: Callable[[], float] = time.time,
-    gate: BearerTokens | None = None,
     route_changes: Mapping[str, Any] | None = None,
     descriptors: int | None = None,
     assertions: Assertions | None = None,
@@ -409,7 +408,7 @@ async def rig(
                 site=site or Site(scheme="http", base=BASE, port=PORT),
                 holder=cast(RouteTableHolder, world),
                 grants=KEYS,
-                bearer=gate or cast(BearerTokens, fake_gate),
+                bearer=cast(BearerTokens, fake_gate),
                 live=live,
                 background_tasks=BackgroundTasks(),
                 dialler=Dialler(

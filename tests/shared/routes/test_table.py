@@ -36,12 +36,10 @@ def make_table(
     revoked: dict[str, float] | None = None,
     *,
     seq: int = 0,
-    epoch: str = "e1",
-    reader: RouteReader | None = None,
 ) -> RouteTable:
     held, revoked = held or {}, revoked or {}
-    head = Head(epoch=epoch, seq=seq, term=1, routes=len(held), revoked=len(revoked))
-    table = RouteTable(head, reader or RouteReader())
+    head = Head(epoch="e1", seq=seq, term=1, routes=len(held), revoked=len(revoked))
+    table = RouteTable(head, RouteReader())
     for sid, raw in held.items():
         table.load_route(sid, raw)
     for member, score in revoked.items():
@@ -50,9 +48,9 @@ def make_table(
     return table
 
 
-def upserted(route: dict[str, Any], seq: int, epoch: str = "e1") -> RouteUpserted:
+def upserted(route: dict[str, Any], seq: int) -> RouteUpserted:
     raw = msgspec.Raw(encode(route))
-    return RouteUpserted(epoch=epoch, seq=seq, at=event_time(0), sid=route["sid"], route=raw)
+    return RouteUpserted(epoch="e1", seq=seq, at=event_time(0), sid=route["sid"], route=raw)
 
 
 def contents(table: RouteTable) -> Any:

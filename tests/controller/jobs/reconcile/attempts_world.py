@@ -64,9 +64,9 @@ class World:
         await self.parts.commands.end(job_id)
         return await self.parts.drive_to_the_end(job_id)
 
-    async def evict(self, job_id: str, index: int = 0) -> None:
+    async def evict(self, job_id: str) -> None:
         """Evict a pod as a kubelet does when its node runs low on a resource."""
-        name = f"j-{job_id}-job-{index}"
+        name = f"j-{job_id}-job-0"
         status = {"phase": "Failed", "reason": "Evicted", "message": "the node was low on disk"}
         await self.admin.merge(PODS, name, {"status": status}, "jobs", subresource="status")
 

@@ -34,9 +34,9 @@ async def insert(store: Store, *ids: str, labels: dict[str, str] | None = None, 
             await insert_job(transaction, make_record(id=job_id, **f), labels=labels or {})
 
 
-async def transitions(store: Store, job_id: str = "j1") -> list[tuple[str, str | None]]:
+async def transitions(store: Store) -> list[tuple[str, str | None]]:
     table = tables.transitions
-    query = sa.select(table.c.state, table.c.reason).where(table.c.job_id == job_id)
+    query = sa.select(table.c.state, table.c.reason).where(table.c.job_id == "j1")
     async with store.read() as transaction:
         rows = await transaction.execute(query.order_by(table.c.id))
         return [(row.state, row.reason) for row in rows]

@@ -22,9 +22,9 @@ def _put(store: Store, name: str, **labels: str) -> int:
     return store.put(KIND.key, value).revision
 
 
-async def _seen(store: Store, revision: int, labels: str = "", seconds: float = 0.1) -> list[Any]:
+async def _seen(store: Store, revision: int, labels: str = "") -> list[Any]:
     asked = Asked(
-        "n", make_selector(labels, ""), revision, initial=False, seconds=seconds, bookmarks=False
+        "n", make_selector(labels, ""), revision, initial=False, seconds=0.1, bookmarks=False
     )
     return [
         (change, stored.value["metadata"]["name"])
