@@ -319,7 +319,7 @@ async def _bar_offline(world: World, person: Person) -> AsyncIterator[None]:
 
 
 @asynccontextmanager
-async def _desktop(
+async def desktop(
     world: World, person: Person, *, mode: str = "control", name: str = "Desktop", **changes: Any
 ) -> AsyncIterator[str]:
     server = RfbServer(Painting("A desktop"), "A desktop")
@@ -334,26 +334,26 @@ async def _desktop(
 
 @state("desktop", "a desktop", quick=True)
 async def _shown(world: World, person: Person) -> AsyncIterator[None]:
-    async with _desktop(world, person):
+    async with desktop(world, person):
         yield
 
 
 @state("desktop-view", "a view-only desktop, with a long name")
 async def _view(world: World, person: Person) -> AsyncIterator[None]:
-    async with _desktop(world, person, mode="view", name=LONG):
+    async with desktop(world, person, mode="view", name=LONG):
         yield
 
 
 @state("desktop-ends-soon", "its time is nearly over", quick=True)
 async def _desktop_soon(world: World, person: Person) -> AsyncIterator[None]:
-    async with _desktop(world, person, expires_at=time.time() + 475):
+    async with desktop(world, person, expires_at=time.time() + 475):
         await expect(person.page.get_by_text("7 min left")).to_be_visible()
         yield
 
 
 @state("desktop-ended", "its session has ended")
 async def _desktop_ended(world: World, person: Person) -> AsyncIterator[None]:
-    async with _desktop(world, person) as sid:
+    async with desktop(world, person) as sid:
         await world.remove(sid, Status(phase="stopped", app="Desktop", by="Grace Hopper"))
         await expect(person.page.locator("#notice h2")).to_have_text("Desktop was stopped")
         await expect(person.page.locator("#notice")).to_contain_text("Grace Hopper")
@@ -362,7 +362,7 @@ async def _desktop_ended(world: World, person: Person) -> AsyncIterator[None]:
 
 @state("desktop-lost", "the connection was lost")
 async def _desktop_lost(world: World, person: Person) -> AsyncIterator[None]:
-    async with _desktop(world, person) as sid:
+    async with desktop(world, person) as sid:
         with socket.socket() as taken:
             taken.bind(("127.0.0.1", 0))
             nobody = {"id": "pod-2"}

@@ -9,7 +9,7 @@ from playwright.async_api import expect
 
 from tests.gateway.conftest import World
 from tests.gateway.pages.accessibility import AXE, LOOKS, cut, judge
-from tests.gateway.pages.states import STATES, State
+from tests.gateway.pages.states import LONG, STATES, State, desktop
 from tests.gateway.pages.users import Person
 
 pytestmark = pytest.mark.needs("chromium")
@@ -117,6 +117,17 @@ async def test_a_narrow_bar_of_a_disconnected_desktop_begins_with_a_tool(
             }"""
         )
         assert first == left
+
+
+async def test_a_long_name_leaves_the_window_to_the_desktop(world: World, person: Person) -> None:
+    async with desktop(world, person, name=LONG):
+        page = person.page
+        await page.set_viewport_size({"width": 320, "height": 568})
+        heading = page.get_by_role("heading", level=1)
+        box = await heading.bounding_box()
+        assert box is not None
+        assert box["height"] < 45, "two lines"
+        await expect(heading).to_have_attribute("title", LONG)
 
 
 async def test_an_ended_desktop_offers_no_tool_that_needs_its_picture(
