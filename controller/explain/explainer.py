@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -35,7 +35,7 @@ from controller.kube.errors import KubeError, NotFound
 from controller.kube.kinds import PODS, SERVICES
 from controller.loop_turn import LoopTurn
 from controller.store.database import Store
-from controller.store.instance import Hub, alive_hubs
+from controller.store.instance import ALIVE_SECONDS, Heartbeat, read_heartbeats
 from controller.store.jobs.job_rows import JobRecord, find_job
 from controller.store.jobs.progress import PodRecord, pod_records_of
 from controller.store.jobs.tools import runs_of, tools_at
@@ -59,6 +59,8 @@ AT_ONCE: Final = 4
 """Concurrent explanations in one process; others wait."""
 _SOON_SECONDS: Final = REPORT_SECONDS + 0.5
 """A gateway that keeps up has reported again within this time."""
+_NEXT_HEARTBEAT_SECONDS: Final = 3.0
+"""A hub that is alive has stored another heartbeat within this time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +70,7 @@ class _Facts:
     record: JobRecord
     session: Session | None
     runs: Sequence[PodRecord]
-    hubs: Mapping[str, Hub]
+    heartbeats: Sequence[Heartbeat]
 
 
 class Explainer:
@@ -205,8 +207,8 @@ class Explainer:
             if record is None:
                 return None
             runs = await pod_records_of(transaction, job_id)
-            hubs = await alive_hubs(transaction, now=self._clock())
-        return _Facts(record, session, runs, hubs)
+            heartbeats = await read_heartbeats(transaction)
+        return _Facts(record, session, runs, heartbeats)
 
     # Redis
 
@@ -259,7 +261,7 @@ class Explainer:
         terminal = session.kind == "terminal"
         findings.append(judge_pod(facts.record, place, terminal=terminal, now=self._clock()))
         if terminal:
-            return [*findings, await self._hub(session, facts.hubs, target)]
+            return [*findings, await self._hub(session, facts.heartbeats, target)]
         if not findings[-1].ok:
             return findings
         failures = [
@@ -285,14 +287,27 @@ class Explainer:
         return route.state, route.target
 
     async def _hub(
-        self, session: Session, hubs: Mapping[str, Hub], target: Target | None
+        self, session: Session, heartbeats: Sequence[Heartbeat], target: Target | None
     ) -> FindingView:
-        hub = hubs.get(session.hub_id or "") or next(iter(hubs.values()), None)
-        if hub is None:
-            return failed("port", "hub_gone", "No terminal hub is alive", self._clock())
-        if target is None or (target.host, target.port) != (hub.host, hub.port):
+        """Return whether the hub that the route leads to responds, or else whether one is alive."""
+        own = (one.hub for one in heartbeats if one.hub.id == session.hub_id)
+        hub = next(own, None)
+        if hub and target and (target.host, target.port) == (hub.host, hub.port):
+            return judge_hub(await probe(hub.host, hub.port), hub.id, now=self._clock())
+        if await self._any_hub_alive(heartbeats):
             return passed("port", "no shell is assigned yet", self._clock(), ok=None)
-        return judge_hub(await probe(hub.host, hub.port), hub.id, now=self._clock())
+        return failed("port", "hub_gone", "No terminal hub is alive", self._clock())
+
+    async def _any_hub_alive(self, heartbeats: Sequence[Heartbeat]) -> bool:
+        now = self._clock()
+        if any(abs(now - one.seen_at) < ALIVE_SECONDS for one in heartbeats):
+            return True
+        if not heartbeats:
+            return False
+        # The hubs' clocks may differ from this one's: only the next heartbeat tells.
+        await asyncio.sleep(_NEXT_HEARTBEAT_SECONDS)
+        async with self._store.read() as transaction:
+            return bool({*await read_heartbeats(transaction)} - {*heartbeats})
 
     async def _probe(
         self, session: Session, record: JobRecord, place: RankEvidence, target: Target | None

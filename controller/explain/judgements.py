@@ -350,7 +350,7 @@ def judge_port(
 
 
 def judge_hub(probed: Probed, hub_id: str, *, now: float) -> FindingView:
-    """Return whether the terminal hub, which has a recent heartbeat in the store, responds."""
+    """Return whether the terminal hub, to which the leader has published a route, responds."""
     name = hub_id[:8]
     match probed.connected:
         case "open":

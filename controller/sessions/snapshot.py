@@ -135,7 +135,7 @@ class SnapshotReader:
                 if term != self._term:
                     raise LeadershipLost(f"the term is {term}, not {self._term}")
                 revision = (await read_store_metadata(transaction)).revision
-                hubs = await self._find_changed(transaction, revision, now=now)
+                hubs = await self._find_changed(transaction, revision)
                 # Before the read: a change from now on makes them due again.
                 jobs += self.dirty_set.take(AT_ONCE)
                 return await self._about(transaction, jobs, hubs, revision, routed=routed, now=now)
@@ -152,14 +152,12 @@ class SnapshotReader:
         finally:
             self._reading = False
 
-    async def _find_changed(
-        self, transaction: Transaction, revision: int, *, now: float
-    ) -> Mapping[str, Hub]:
+    async def _find_changed(self, transaction: Transaction, revision: int) -> Mapping[str, Hub]:
         # Every change of a session, and every revocation, raises the revision.
         if revision != self._revision:
             changed, _ = await jobs_with_changed_sessions(transaction, after=self._revision)
             self.dirty_set.add(changed)
-        hubs = self._live.observe(await read_heartbeats(transaction), now=now)
+        hubs = self._live.observe(await read_heartbeats(transaction))
         if hubs != self._hubs:
             # Terminals of a dead hub must move; those without a hub can get one now.
             waiting = await live_sessions(transaction)
@@ -207,7 +205,7 @@ class SnapshotReader:
             sessions = await live_sessions(transaction)
             jobs = self._opened = frozenset(one.job_id for one in sessions)
             records = await find_jobs(transaction, jobs)
-            hubs = self._live.observe(await read_heartbeats(transaction), now=now)
+            hubs = self._live.observe(await read_heartbeats(transaction))
             matter = await active_revocations(transaction, now=now)
             revision = (await read_store_metadata(transaction)).revision
         return SessionsSnapshot(

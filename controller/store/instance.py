@@ -205,9 +205,6 @@ ALIVE_SECONDS: Final = 10.0
 
 _hubs = tables.hubs
 _HEARTBEATS: Final = sa.select(_hubs).order_by(_hubs.c.id)
-_ALIVE_HUBS: Final = (
-    sa.select(_hubs).where(_hubs.c.seen_at > sa.bindparam("since")).order_by(_hubs.c.id)
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,12 +236,6 @@ async def refresh_hub(transaction: Transaction, hub: Hub, *, now: float) -> None
 async def remove_hub(transaction: Transaction, hub_id: str) -> None:
     """Remove a hub that shuts down."""
     await transaction.execute(sa.delete(_hubs).where(_hubs.c.id == hub_id))
-
-
-async def alive_hubs(transaction: Transaction, *, now: float) -> dict[str, Hub]:
-    """Return the hubs with a recent heartbeat, by id."""
-    rows = await transaction.execute(_ALIVE_HUBS, {"since": now - ALIVE_SECONDS})
-    return {row.id: Hub(id=row.id, host=row.host, port=row.port) for row in rows}
 
 
 async def read_heartbeats(transaction: Transaction) -> list[Heartbeat]:

@@ -18,7 +18,7 @@ from controller.hub.scrollback import Scrollbacks
 from controller.hub.server import HubRole, serving_hub
 from controller.kube.exec import Executor
 from controller.store.database import Store
-from controller.store.instance import alive_hubs
+from controller.store.instance import read_heartbeats
 from controller.store.sessions.session_rows import assign_shell
 from shared.link import AttachGrant, AttachTokens
 from shared.tokens import Mode
@@ -154,7 +154,7 @@ async def registered(hub: Hub) -> None:
 
 async def assign(hub: Hub, *, pod_uid: str = "u1", hub_id: str | None = None) -> None:
     async with hub.store.write() as transaction:
-        ids = list(await alive_hubs(transaction, now=hub.clock()))
+        ids = [one.hub.id for one in await read_heartbeats(transaction)]
         await assign_shell(
             transaction, SID, hub_id=hub_id or ids[0], pod="j-j1-job-0", pod_uid=pod_uid
         )

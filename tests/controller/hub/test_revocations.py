@@ -18,7 +18,7 @@ from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.store import tables
 from controller.store.database import Store
-from controller.store.instance import alive_hubs
+from controller.store.instance import read_heartbeats
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import assign_shell
 from shared.events import REVOCATION_KEPT_SECONDS
@@ -287,8 +287,8 @@ async def in_pod(store: Store, clock: Clock, session: None, kube: Kube) -> Async
     ):
         async with store.write() as transaction:
             await transaction.execute(sa.update(tables.jobs).values(namespace="default"))
-            (hub_id,) = await alive_hubs(transaction, now=clock())
-            await assign_shell(transaction, SID, hub_id=hub_id, pod="p1", pod_uid="u1")
+            (heartbeat,) = await read_heartbeats(transaction)
+            await assign_shell(transaction, SID, hub_id=heartbeat.hub.id, pod="p1", pod_uid="u1")
         yield hub
 
 

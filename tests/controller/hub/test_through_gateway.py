@@ -21,7 +21,7 @@ from controller.hub.server import serving_hub
 from controller.kube.exec import PodExec
 from controller.sessions.terminals import target_id, target_path
 from controller.store.database import Store
-from controller.store.instance import alive_hubs
+from controller.store.instance import read_heartbeats
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import Session as Row
 from controller.store.sessions.session_rows import assign_shell, end_session, insert_session
@@ -45,7 +45,7 @@ class Terminal:
     async def publish(self) -> None:
         """Assign the session to the hub and publish its route, as the controller does."""
         async with self.store.read() as transaction:
-            (hub,) = (await alive_hubs(transaction, now=time.time())).values()
+            hub = (await read_heartbeats(transaction))[0].hub
         session = self.rig.make_session(kind="terminal", job="j1")
         async with self.store.write() as transaction:
             await insert_job(transaction, now=time.time())
