@@ -33,7 +33,7 @@ from controller.api.response_models import (
 )
 from controller.jobs.history.job_record import State, read_known
 from controller.jobs.history.pod_records import exits_of
-from controller.jobs.history.retries import explain_retry, used_retries
+from controller.jobs.history.retries import explain_retry, policies_of, used_retries
 from controller.jobs.spec.field_types import JobId, Name
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import Strict
@@ -259,7 +259,8 @@ async def show(api: ApiParts, request: web.Request) -> Annotated[dict[str, Any],
         item = await _batch_place(transaction, record)
         volcanos = await retries_within(transaction, record.id, record.attempt)
     # Once the next attempt begins, the record itself counts them.
-    used = used_retries(volcanos, runs) + (record.renewal == "retried")
+    used = used_retries(volcanos, runs, policies=policies_of(record))
+    used += record.renewal == "retried"
     shown = [PluginFailure.model_validate(one).model_dump(mode="json") for one in failures]
     return view(record) | {
         "plugin_failures": shown,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Final
+from typing import Final, TypeAlias
 
 from controller.jobs.history.failures import KILLED, explain_run
 from controller.jobs.history.pod_records import age, was_taken
@@ -202,7 +202,13 @@ def described(run: PodRecord | None, task: str) -> str:
     return explain_run(run).message
 
 
-def used_retries(counted: int, runs: Iterable[PodRecord], followed: Triggered | None = None) -> int:
+def used_retries(
+    counted: int,
+    runs: Iterable[PodRecord],
+    followed: Triggered | None = None,
+    *,
+    policies: Policies = NO_POLICIES,
+) -> int:
     """Return how many of the job's retries an attempt has used.
 
     Args:
@@ -210,35 +216,107 @@ def used_retries(counted: int, runs: Iterable[PodRecord], followed: Triggered | 
         runs: The records of its pods. Evictions do not use up retries.
         followed: The policy that another attempt carries out, if any. It uses one more retry,
             whatever triggered it.
+        policies: The job's policies; without any, each eviction may have been counted.
     """
     about = followed.pod_uid if followed is not None else None
-    evicted = _retries_of_evictions(counted, runs, about)
+    evicted = _retries_of_evictions(counted, runs, about, policies)
     return max(0, counted - evicted) + (followed is not None)
 
 
-def _retries_of_evictions(counted: int, runs: Iterable[PodRecord], about: str | None) -> int:
+_DELETED: Final = frozenset(
+    {
+        *("EvictionByEvictionAPI", "PreemptionByScheduler", "Evict"),
+        *("DeletionByTaintManager", "DeletionByDeviceTaintManager"),
+    }
+)
+"""Reasons of pods that are deleted and do not fail before that: to Volcano, only PodEvicted."""
+_OOM_KILLED: Final = "OOMKilled"
+
+
+def _retries_of_evictions(
+    counted: int, runs: Iterable[PodRecord], about: str | None, policies: Policies
+) -> int:
     """Return how many of the *counted* retries went to evictions, except that of the pod *about*.
 
     To Volcano, each change of a pod that is being deleted is another eviction. So with RestartPod
-    or RestartTask a single one may count several times, until a pod of the replica runs again.
-    Without a policy for evictions it does not count at all.
+    or RestartTask a single one may count several times, until a pod of the replica runs again. Of
+    the restarts until then, those after failures of other pods are not given back. Without a policy
+    for evictions, none counts at all.
     """
-    spans, unknown = list[tuple[int, int]](), 0
+    evictions, failures, spans, unknown = list[_Span](), list[_Span](), list[_Span](), 0
     for of_replica in by_replica(runs).values():
         for at, run in enumerate(of_replica):
-            if not was_taken(run) or run.pod_uid == about:
+            later = of_replica[at + 1 :]
+            replaced = (run.retry or 0, min(counted, _count_of(later[:1], counted)))
+            if run.pod_uid == about:
                 continue
-            if run.retry is None:
+            if not was_taken(run):
+                if run.retry is not None and _failure_counts(run, policies):
+                    failures.append(replaced)
+            elif not _eviction_counts(run, policies):
+                continue
+            elif run.retry is None:
                 unknown += 1
-                continue
-            began = (one for one in of_replica[at + 1 :] if one.started_at is not None)
-            again = next(began, None)
-            until = counted if again is None else again.retry or 0
-            spans.append((run.retry, min(until, counted)))
-    return _length_of_union(spans) + unknown
+            else:
+                again = [one for one in later if one.started_at is not None]
+                evictions.append(replaced)
+                spans.append((run.retry, min(counted, _count_of(again[:1], counted))))
+    own = _restarts_after(failures, besides=evictions)
+    within = sum(1 for number in own if any(first <= number < last for first, last in spans))
+    return _length_of_union(spans) - within + unknown
 
 
-def _length_of_union(spans: Iterable[tuple[int, int]]) -> int:
+_Span: TypeAlias = tuple[int, int]
+"""Numbers of Volcano's restarts, half open."""
+
+
+def _count_of(next_runs: Sequence[PodRecord], counted: int) -> int:
+    """Return Volcano's count with which the next pod was created; *counted* without one."""
+    return next_runs[0].retry or 0 if next_runs else counted
+
+
+def _failure_counts(run: PodRecord, policies: Policies) -> bool:
+    """Return whether Volcano restarts something because the program failed by itself."""
+    by_itself = run.exit_code not in KILLED or run.reason == _OOM_KILLED
+    return has_failed(run) and by_itself and _restarts(policies, "PodFailed", run)
+
+
+def _eviction_counts(run: PodRecord, policies: Policies) -> bool:
+    if not policies or _restarts(policies, "PodEvicted", run):
+        return True
+    return run.reason not in _DELETED and _restarts(policies, "PodFailed", run)
+
+
+def _restarts(policies: Policies, event: str, run: PodRecord) -> bool:
+    rule = policies.deciding(event, run.exit_code, run.task)
+    return rule is not None and rule.action in RESTARTS and not policies.is_ours(rule)
+
+
+def _restarts_after(failures: Iterable[_Span], *, besides: Iterable[_Span]) -> set[int]:
+    """Return the numbers of the restarts that *failures* caused, one each as far as there are any.
+
+    Each of *besides* has caused one, too. The span that ends first is served first, so that as many
+    as possible are.
+    """
+    causes = sorted(
+        [(span, False) for span in besides] + [(span, True) for span in failures],
+        key=lambda one: (one[0][1], one[1]),
+    )
+    following, found = dict[int, int](), set[int]()
+    for (first, last), is_failure in causes:
+        number = first
+        while number in following:
+            number = following[number]
+        if number < last:
+            following[number] = number + 1
+            if is_failure:
+                found.add(number)
+        if first < number:
+            following[first] = number  # shortens the next search
+    return found
+
+
+def _length_of_union(spans: Iterable[_Span]) -> int:
     """Return how many numbers the half-open *spans* cover together."""
     length, reached = 0, -1
     for first, last in sorted(spans):

@@ -160,10 +160,10 @@ class EndActions:
         if ended is None or ended.uid != record.uid or ended.used is not None:
             return None
         runs = await pod_records_of(transaction, record.id, record.attempt)
-        followed = None
+        followed, policies = None, policies_of(record)
         if record.renewal == "retried":
-            followed = triggered(policies_of(record), runs) or UNKNOWN_TRIGGER
-        return used_retries(ended.retries, runs, followed)
+            followed = triggered(policies, runs) or UNKNOWN_TRIGGER
+        return used_retries(ended.retries, runs, followed, policies=policies)
 
     async def adopt_newer_attempt(self, seen: ObservedState) -> None:
         """Continue with the attempt that the cluster shows, which is later than the store's."""

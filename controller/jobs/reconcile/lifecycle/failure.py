@@ -68,8 +68,8 @@ def _step_of(
 ) -> StartNextAttempt | IssueCommand:
     if timer.action not in RESTARTS:
         return IssueCommand(timer.action, timer.why)
-    used = seen.record.retries_used + used_retries(job.retries, seen.runs.values())
-    if used < policies.most:
+    used = used_retries(job.retries, seen.runs.values(), policies=policies)
+    if seen.record.retries_used + used < policies.most:
         return StartNextAttempt(
             "retried", f"{timer.why}; started again by its policy {timer.action}"
         )
@@ -172,7 +172,8 @@ def after_failure(
         return replace(_outcome_of_policy(followed), details=details)
     if record.evictions < seen.evictions_allowed and (why := _why_again(seen, job, failure)):
         return StartNextAttempt("evicted", f"{message}; {why}", details)
-    if record.retries_used + used_retries(job.retries, seen.runs.values()) >= policies.most:
+    used = used_retries(job.retries, seen.runs.values(), policies=policies)
+    if record.retries_used + used >= policies.most:
         return failure
     unknown = policies.restarts and not _knows_failure(seen)
     if unknown and followed is None:
@@ -223,7 +224,8 @@ def _knows_failure(seen: ObservedState) -> bool:
 
 def _evictions_counted_as_retries(seen: ObservedState, job: ObservedJob) -> bool:
     """Return whether Volcano gave up because it counted evictions as retries."""
-    return used_retries(job.retries, seen.runs.values()) < job.max_retry <= job.retries
+    used = used_retries(job.retries, seen.runs.values(), policies=policies_of(seen.record))
+    return used < job.max_retry <= job.retries
 
 
 def _ended_by_command(record: JobRecord) -> bool:

@@ -170,6 +170,7 @@ def _after_eviction(
     text = f"{text}: the whole job is started again, as another attempt"
     if evicted and record.evictions < seen.evictions_allowed:
         return StartNextAttempt("evicted", text)
-    if record.retries_used + used_retries(job.retries, seen.runs.values()) < policies.most:
+    used = used_retries(job.retries, seen.runs.values(), policies=policies)
+    if record.retries_used + used < policies.most:
         return StartNextAttempt("retried", text)
     return IssueCommand("TerminateJob", f"{why}, and no retry is left")

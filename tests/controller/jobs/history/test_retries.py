@@ -271,6 +271,10 @@ def taken(index: int = 0, retry: int | None = 0, **fields: Any) -> PodRecord:
     return ran(index, retry=retry, **values | fields)
 
 
+def going(index: int = 0, **fields: Any) -> PodRecord:
+    return ran(index, None, **{"phase": "Running", "ended_at": None} | fields)
+
+
 def test_an_eviction_that_volcano_counts_several_times_uses_no_retry() -> None:
     # With RestartPod or RestartTask, each change of the deleted pod counts once more.
     unstarted = ran(retry=2, pod_uid="unstarted", started_at=None)
@@ -293,6 +297,39 @@ def test_an_eviction_without_a_policy_gives_no_retry_back() -> None:
     assert used_retries(2, [taken(), *failures]) == 2
     # A Volcano that does not write the count on its pods.
     assert used_retries(2, [taken(retry=None), ran()]) == 1
+    # Only failures are started again: Volcano counts no deleted pod.
+    policies = policies_of(job(on("RestartPod"), max_retry=8))
+    others = [ran(1, retry=0), ran(1, retry=1, pod_uid="x"), ran(1, retry=2, pod_uid="y")]
+    assert used_retries(2, [taken(), *others], policies=policies) == 2
+    assert used_retries(2, [taken(retry=None), ran()], policies=policies) == 2
+    # The kubelet's own evictions fail the pod, which that policy covers.
+    assert used_retries(1, [taken(reason="Evicted")], policies=policies) == 0
+
+
+def test_failures_of_other_pods_during_an_eviction_use_retries() -> None:
+    restart = [on("RestartPod"), on("RestartPod", event="PodEvicted")]
+    policies = policies_of(job(*restart, max_retry=8))
+    waits = going(retry=1, pod_uid="waits", started_at=None)
+    others = [ran(1, retry=0), ran(1, retry=2, pod_uid="x"), going(1, retry=3, pod_uid="y")]
+    # The successor of the evicted pod has not started, and another pod has failed twice.
+    assert used_retries(3, [taken(), waits, *others], policies=policies) == 2
+    # Of four restarts, two are the eviction's.
+    assert used_retries(4, [taken(), waits, *others], policies=policies) == 2
+    # Failures before the eviction of a pod that was never restarted count, too.
+    again = going(retry=4, pod_uid="again")
+    assert used_retries(4, [taken(), again, *others], policies=policies) == 2
+
+
+def test_pods_that_end_with_an_evicted_one_use_no_retry() -> None:
+    restart = [on("RestartJob"), on("RestartJob", event="PodEvicted")]
+    policies = policies_of(job(*restart, max_retry=8))
+    stopped = [ran(1, 143, retry=0), ran(2, 1, retry=0)]
+    again = [going(n, retry=1, pod_uid=f"again-{n}") for n in range(3)]
+    assert used_retries(1, [taken(), *stopped, *again], policies=policies) == 0
+    # Then a new pod fails before the evicted pod's successor has started.
+    waits = ran(0, retry=1, pod_uid="waits", started_at=None, code=143)
+    failed, third = ran(1, retry=1, pod_uid="failed"), going(1, retry=2, pod_uid="third")
+    assert used_retries(2, [taken(), *stopped, waits, failed, third], policies=policies) == 1
 
 
 # Policies that the controller times

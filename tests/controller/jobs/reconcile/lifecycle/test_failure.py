@@ -359,7 +359,7 @@ def test_another_attempt_states_its_reason() -> None:
     gives_up: dict[str, Any] = {"retries": 2, "max_retry": 2}
     # The eviction was replaced, at the cost of a retry that another failure needed.
     before = ran(code=137, at=5.0, reason="Evicted", pod_uid="before", seen_at=0.5)
-    record = job(on("AbortJob", exit_code=99))
+    record = job(on("AbortJob", exit_code=99), on("RestartJob", event="PodEvicted"))
     step = after_pods(step_of(record, before, ran(), evictions_allowed=1, **gives_up))
     assert isinstance(step, StartNextAttempt)
     assert step.message == (
