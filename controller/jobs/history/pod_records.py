@@ -187,7 +187,9 @@ def _end(pod: ObservedPod, *, gone: bool, now: float, before: PodRecord | None) 
     if before is not None and before.ended_at is not None:
         return before.ended_at
     if pod.lost and pod.due_to_end_at is not None:
-        now = min(now, pod.due_to_end_at)
+        # By the API server's clock, as the judgement that the pod is lost: this machine's may be
+        # behind. The server's is the one that nodes, which tell when pods begin, are near to.
+        now = pod.due_to_end_at
     if gone and (since := _gone_since(pod)) is not None:
         now = min(now, since)
     return max(now, _started_at(pod, before) or now)

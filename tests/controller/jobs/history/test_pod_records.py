@@ -231,6 +231,8 @@ def test_a_pod_of_a_lost_node_ends_with_its_grace_period() -> None:
     runs = write({}, lost, now=900.0)
     assert (runs[pod.uid].ended_at, runs[pod.uid].phase) == (50.0, "Running")
     assert are_recorded(runs, [lost], [])
+    # This machine's clock is ten minutes behind the API server's.
+    assert write({}, lost, now=50.0 + OVERDUE_SECONDS - 600.0)[pod.uid].ended_at == 50.0
     # The pod leaves with its node later, or a new list misses it.
     assert write(runs, departed=(lost,), now=5000.0)[pod.uid].ended_at == 50.0
     assert write({}, departed=(lost,), now=5000.0)[pod.uid].ended_at == 50.0
