@@ -333,7 +333,9 @@ def _make_room(root: str, target: str, *, folder: bool) -> None:
         _make_room(root, parent, folder=True)
     try:
         _make_entry(target, folder=folder)
-    except OSError:
+    except OSError as error:
+        if isinstance(error, FileExistsError) and not os.path.islink(target):
+            return  # another container of a shared volume has just made it
         _open_up(parent)
         if os.path.islink(target):  # as resolv.conf often is; its target may not exist in here
             os.unlink(target)
