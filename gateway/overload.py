@@ -27,7 +27,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from gateway.core.limits.buffer_shares import CLIENT_SHARE
+from gateway.core.limits.buffer_shares import client_share
 from gateway.core.limits.overload import Overload, Step
 from gateway.relay.gateway import DataPath
 
@@ -144,10 +144,11 @@ class OverloadWatch(Collector):
 
     async def shed_buffers(self, now: float) -> None:
         """End connections of clients that buffer too much, while that is a step of the load."""
-        data_path = self.data_path() if self.overload.step >= Step.BUFFERS else None
+        overload = self.overload
+        data_path = self.data_path() if overload.step >= Step.BUFFERS else None
         if data_path is None:
             return
-        ended = await data_path.shed_buffers(self.overload.bound_bytes // CLIENT_SHARE)
+        ended = await data_path.shed_buffers(client_share(overload.bound_bytes, overload.step))
         self.closed += ended
         if ended:
             self._shed_trim = min(self._shed_trim, now + SHED_TRIM_SECONDS)

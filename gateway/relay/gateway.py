@@ -26,6 +26,8 @@ _SHED_AT_ONCE: Final = 1000
 _COUNTED_AT_ONCE: Final = 500
 _ENDED_AT_ONCE: Final = 32
 """In one turn of the loop: about a millisecond each."""
+_LOG_SECONDS: Final = 10.0
+"""Between two lines on clients that buffer too much: one that reconnects is ended again."""
 _SWEEPS: Final = 4
 """Sweeps within the write-stall deadline."""
 
@@ -40,6 +42,7 @@ class DataPath(Context):
         access = Access(parts.site, parts.grants, asserting=parts.assertions is not None)
         self.admit = Admission(self, access).admit
         limits = parts.limits
+        self._logged_at = float("-inf")
         self.sweep = StallSweep(
             parts.loop,
             seconds=min(limits.write_stall_seconds, limits.app_write_stall_seconds) / _SWEEPS,
@@ -160,16 +163,23 @@ class DataPath(Context):
                 await asyncio.sleep(0)
         ended = 0
         for client, heaviest in shares.find_excess().items():
-            log.warning(
-                "memory is short: connections of a client that buffers too much are ended",
-                extra={"client": client.lstrip("\0"), "connections": len(heaviest)},
-            )
+            self._log_shed(client, len(heaviest))
             for one in heaviest:
                 one.shed()
                 ended += 1
                 if not ended % _ENDED_AT_ONCE:
                     await asyncio.sleep(0)
         return ended
+
+    def _log_shed(self, client: str, count: int) -> None:
+        """Log that connections of *client* are ended, at most once in a while."""
+        now = self.parts.loop.time()
+        if now - self._logged_at >= _LOG_SECONDS:
+            self._logged_at = now
+            log.warning(
+                "memory is short: connections of a client that buffers too much are ended",
+                extra={"client": client.lstrip("\0"), "connections": count},
+            )
 
     async def close(self) -> None:
         """Reset open connections and end all background tasks."""

@@ -11,11 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Generic, Protocol, TypeVar
 
+from gateway.core.limits.overload import Step
+
 CLIENT_SHARE: Final = 8
 """A client's share is this part of the memory bound: 64 MiB of 512 MiB, or 170 readers that take
-nothing."""
+nothing. At each further step of overload it is halved: buffers within TLS are not seen, and may
+take twice as much again."""
 SMALL_BYTES: Final = 4096
 """Smaller buffers are not counted: ending their connections would free little."""
+
+
+def client_share(bound: int, step: Step) -> int:
+    """Return how many bytes a client may buffer at *step*, when *bound* is the memory bound."""
+    return bound // CLIENT_SHARE >> (step - Step.BUFFERS)
 
 
 class BufferOwner(Protocol):

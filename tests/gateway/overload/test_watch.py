@@ -69,6 +69,10 @@ async def test_clients_that_buffer_too_much_are_ended_from_their_step_on() -> No
         await machine.watch.shed_buffers(0.0)
         assert machine.shares == shares
     assert machine.watch.closed == 6
+    for used, share in ((650, 50), (710, 25), (770, 12)):  # halved at each step
+        machine.look(used)
+        await machine.watch.shed_buffers(0.0)
+        assert machine.shares[-1] == share
 
 
 async def test_free_memory_is_returned_soon_after_clients_were_ended() -> None:
