@@ -79,6 +79,7 @@ class Store:
     def __init__(self, url: str) -> None:
         self._url = url
         self._engine = _make_engine(url)
+        self._apart = _make_engine(url, poolclass=sa.NullPool)
         self._sqlite = self._engine.dialect.name == "sqlite"
         self._pooled = not self._sqlite and postgresql.is_pooled(sa.make_url(url))
         self.name = secrets.token_hex(8)
@@ -144,6 +145,7 @@ class Store:
     async def close(self) -> None:
         """Close all connections."""
         await self._engine.dispose()
+        await self._apart.dispose()
 
     def _connection(self) -> AsyncConnection:
         return (
@@ -260,6 +262,19 @@ class Store:
         async with self.write() as transaction:
             await transaction.execute(_TOUCH if self._sqlite else _PROBE)
 
+    async def probe_apart(self) -> None:
+        """Do the same over a new connection, so that a busy pool is not taken for a hung server.
+
+        Raises:
+            StoreUnavailable: If it is not writable, or has no connection left.
+        """
+        if self._sqlite:
+            await self.probe()
+            return
+        with _translated():
+            async with self._apart.begin() as connection:
+                await connection.execute(_PROBE)
+
     @asynccontextmanager
     async def lead(self, term: int) -> AsyncIterator[Transaction]:
         """Open a writing transaction that is fenced by the leader's *term*.
@@ -364,7 +379,12 @@ def _is_worth_another_try(error: DBAPIError | sqlite3.Error) -> bool:
     return postgresql.is_passing(error.orig)
 
 
-def _make_engine(url: str, *, limits: Json = postgresql.CONNECT_ARGUMENTS) -> AsyncEngine:
+def _make_engine(
+    url: str,
+    *,
+    limits: Json = postgresql.CONNECT_ARGUMENTS,
+    poolclass: type[sa.Pool] | None = None,
+) -> AsyncEngine:
     parsed = sa.make_url(url)
     if parsed.drivername == "sqlite":
         parsed = parsed.set(drivername=sqlite_driver.DRIVER)
@@ -382,6 +402,7 @@ def _make_engine(url: str, *, limits: Json = postgresql.CONNECT_ARGUMENTS) -> As
         hide_parameters=True,
         json_deserializer=_read_json,
         connect_args=arguments,
+        poolclass=poolclass,
         **options,
     )
     if parsed.get_backend_name() == "sqlite":

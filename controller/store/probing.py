@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 class StoreProbe:
     """Probes *store* when nothing else has been written for a while.
 
-    After two probes in a row without an answer, the store's open transactions are given up.
+    After two probes in a row without an answer, the second over a connection of its own, the
+    store's open transactions are given up.
 
     Args:
         clock: This process' clock, in unix seconds.
@@ -69,7 +70,7 @@ class StoreProbe:
         while True:
             if self._store.seconds_since_write >= ROUND_SECONDS and not await self._probe():
                 await asyncio.sleep(AGAIN_SECONDS)
-                is_silent = not await self._probe()
+                is_silent = not await self._answers_apart()
                 if is_silent and self._store.seconds_since_write >= ROUND_SECONDS:
                     self._store.give_up_pending()
             await self._compare_clocks()
@@ -87,6 +88,20 @@ class StoreProbe:
             self._failed(str(error))
             return True
         self._outage.passed()
+        return True
+
+    async def _answers_apart(self) -> bool:
+        """Return whether the store answers, even if by an error, while its pool may be busy.
+
+        If so, it need not be writable: writes wait for the pool.
+        """
+        try:
+            async with asyncio.timeout(PROBE_SECONDS):
+                await self._store.probe_apart()
+        except TimeoutError:
+            return False
+        except StoreUnavailable:
+            return True
         return True
 
     def _failed(self, why: str) -> None:

@@ -207,7 +207,8 @@ async def test_a_migration_may_take_longer_than_a_query(
     postgres: Postgres, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limits = dict(postgresql.CONNECT_ARGUMENTS) | {"command_timeout": 0.3}
-    monkeypatch.setattr(database._make_engine, "__kwdefaults__", {"limits": limits})
+    defaults = {"limits": limits, "poolclass": None}
+    monkeypatch.setattr(database._make_engine, "__kwdefaults__", defaults)
 
     def slow(connection: sa.Connection) -> None:
         connection.execute(sa.text("SELECT pg_sleep(1)"))

@@ -71,6 +71,27 @@ async def test_transactions_are_given_up_once_two_probes_are_not_answered(
         await store.close()
 
 
+async def test_reads_that_keep_all_connections_busy_are_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """No connection is left for a write, nor for a probe that would wait for one of theirs."""
+    for name in ("ROUND_SECONDS", "PROBE_SECONDS", "AGAIN_SECONDS"):
+        monkeypatch.setattr(probing, name, 0.5)
+    with running_postgres() as postgres:
+        store = Store(postgres.new_database())
+        await store.open()
+
+        async def read() -> None:
+            async with store.read() as transaction:
+                await transaction.scalar(sa.select(sa.func.pg_sleep(4)))
+
+        probe = asyncio.create_task(StoreProbe(store).run())
+        # SQLAlchemy's pool has fifteen connections.
+        await asyncio.gather(*(read() for _ in range(20)))
+        probe.cancel()
+        await store.close()
+
+
 async def test_a_transaction_whose_end_takes_long_is_given_up_once() -> None:
     with running_postgres() as postgres:
         store = Store(postgres.new_database())
