@@ -32,6 +32,9 @@ LOOK_SECONDS: Final = 1.0
 OPEN_SECONDS: Final = 20.0
 # Pause after a failure to open a shell in a container.
 AGAIN_SECONDS: Final = 2.0
+FORBIDDEN: Final = 403
+REPORT_SECONDS: Final = 20.0
+"""Between two records in the store that the API server refused the shells of a terminal."""
 # The most shells that are opened concurrently before their first client attaches.
 AHEAD: Final = 8
 MOST_SHELLS: Final = 8
@@ -107,6 +110,7 @@ class HeldTerminal:
     terminal: Terminal
     shells: dict[str, HeldShell] = field(default_factory=dict)
     gone: bool = False
+    reports_from: float = 0.0
 
     def __post_init__(self) -> None:
         """Make the slot of the first shell."""
@@ -367,9 +371,26 @@ class HeldShells:
         terminal = place.terminal
         named = {"sid": terminal.sid, "job": terminal.job, "rank": terminal.rank}
         pod = f"{terminal.namespace}/{terminal.pod}"
-        level = logging.WARNING if error.status in (401, 403) else logging.INFO
+        if error.status == FORBIDDEN:
+            self._report_refused(terminal)
+        level = logging.WARNING if error.status in (401, FORBIDDEN) else logging.INFO
         log.log(level, "cannot open a shell: %s", error, extra=named | {"pod": pod})
         return error
+
+    def _report_refused(self, terminal: Terminal) -> None:
+        """Have the leader restore this hub's rights; a client may try again meanwhile."""
+        held, now = self._places.get(terminal.sid), self._clock()
+        if self._tasks is None or held is None or now < held.reports_from:
+            return
+        held.reports_from = now + REPORT_SECONDS
+        self._tasks.create_task(self._record_refused(terminal))
+
+    async def _record_refused(self, terminal: Terminal) -> None:
+        try:
+            await self._terminals.record_refused(terminal)
+        except StoreUnavailable as error:
+            extra = {"sid": terminal.sid, "why": str(error)}
+            log.warning("a refused shell cannot be recorded", extra=extra)
 
     async def _keep(self, shell: Shell, held: HeldTerminal) -> None:
         terminal = held.terminal

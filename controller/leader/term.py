@@ -21,6 +21,7 @@ from controller.jobs.cluster.orphans import OrphanCollector
 from controller.jobs.cluster.pending_reasons import PendingReasons
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.priorities import PriorityValues
+from controller.jobs.cluster.refused_shells import RefusedShells
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.history.retention import Retention, RetentionPeriods
 from controller.jobs.reconcile.actions import Actions
@@ -128,16 +129,17 @@ def _make_reconciler(
     jobs = context.settings.jobs
     calls = PluginCalls(lambda job_id: queue.enqueue(job_id, "plugin"))
     records = JobRecords(store, term=term, vault=core.vault, clock=time.time)
+    prerequisites = Prerequisites(
+        context.kube,
+        instance=context.settings.instance,
+        clock=time.monotonic,
+        grants=() if jobs.fair_share is None else jobs.fair_share.grants,
+    )
     actions = Actions(
         records,
         pipeline=core.pipeline,
         cluster=context.cluster,
-        prerequisites=Prerequisites(
-            context.kube,
-            instance=context.settings.instance,
-            clock=time.monotonic,
-            grants=() if jobs.fair_share is None else jobs.fair_share.grants,
-        ),
+        prerequisites=prerequisites,
         priorities=PriorityValues(context.kube, clock=time.monotonic),
         recorder=HookRecorder(store, term=term, clock=time.time, tries=context.settings.hook_tries),
         looked_until=context.looked_until,
@@ -215,6 +217,7 @@ def _make_reconciler(
         clock=time.monotonic,
         failed=metrics.step_failed,
     )
+    refused = RefusedShells(store, prerequisites=prerequisites, failed=metrics.step_failed)
     keeper = _make_log_keeper(
         context,
         changed=lambda job_id: queue.enqueue(job_id, "waits"),
@@ -235,6 +238,7 @@ def _make_reconciler(
             *((keeper.run,) if keeper is not None else ()),
             *(monitoring.run, retention.run, orphans.run, waiting.run, calls.run),
             *(mount_points.run, missing.run),
+            *(() if jobs.fair_share is None else (refused.run,)),
         ),
     )
 

@@ -12,6 +12,7 @@ from controller.store import tables
 from controller.store.database import Store
 from controller.store.instance import Hub, refresh_hub, remove_hub
 from controller.store.sessions.revocations import StoredRevocation, revocations_after
+from controller.store.sessions.session_rows import record_refused_shell
 from controller.volcano.names import JOB_CONTAINER
 
 
@@ -100,6 +101,11 @@ class TerminalSessions:
             found, up_to = await revocations_after(transaction, after, now=self._clock())
         self._revoked_up_to = max(self._revoked_up_to, up_to)
         return found
+
+    async def record_refused(self, terminal: Terminal) -> None:
+        """Store that the API server refused the shell, so that the leader restores the rights."""
+        async with self._store.write() as transaction:
+            await record_refused_shell(transaction, terminal.sid, now=self._clock())
 
     async def _select(self, which: sa.ColumnElement[bool]) -> dict[str, Terminal]:
         sessions = tables.sessions.c

@@ -24,6 +24,18 @@ _CHANGED: Final = sa.select(_table.c.job_id, _table.c.revision).where(
     _table.c.revision > sa.bindparam("after")
 )
 
+_REFUSED: Final = (
+    sa.select(tables.jobs.c.namespace)
+    .join_from(_table, tables.jobs)
+    .where(
+        _table.c.revision > sa.bindparam("after"),
+        _table.c.shell_refused_at.is_not(None),
+        _table.c.ended_at.is_(None),
+    )
+    .distinct()
+    .order_by(tables.jobs.c.namespace)
+)
+
 
 def make_sid(random: Callable[[int], bytes]) -> str:
     """Return a new session id: 128 random bits as a lower-case base32 DNS label."""
@@ -60,7 +72,7 @@ class Session:
 
 def _session(row: sa.Row[tuple[object, ...]]) -> Session:
     values = dict(row._mapping)
-    del values["revision"], values["owner_user"]
+    del values["revision"], values["owner_user"], values["shell_refused_at"]
     values["kind"] = cast(Kind, values["kind"])
     values["links"] = tuple(cast(list[str] | None, values["links"]) or ())
     values["clipboard"] = values["clipboard"] or "both"
@@ -164,6 +176,18 @@ async def assign_shell(
         .values(hub_id=hub_id, pod=pod, pod_uid=pod_uid)
     )
     return assigned.rowcount > 0
+
+
+async def record_refused_shell(transaction: Transaction, sid: str, *, now: float) -> None:
+    """Store that the API server has refused the shell of a terminal."""
+    revision = await raise_revision(transaction)
+    refused = sa.update(_table).where(_table.c.sid == sid, _table.c.ended_at.is_(None))
+    await transaction.execute(refused.values(shell_refused_at=now, revision=revision))
+
+
+async def namespaces_of_refused_shells(transaction: Transaction, *, after: int) -> Sequence[str]:
+    """Return the namespaces where shells of live terminals were refused after revision *after*."""
+    return (await transaction.scalars(_REFUSED, {"after": after})).all()
 
 
 async def jobs_with_changed_sessions(

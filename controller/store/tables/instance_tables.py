@@ -153,6 +153,8 @@ sessions: Final = sa.Table(
     sa.Column("hub_id", sa.String(64)),
     sa.Column("pod", sa.String(253)),
     sa.Column("pod_uid", sa.String(64)),
+    # When the API server last refused the shell, by the hub's clock.
+    sa.Column("shell_refused_at", sa.Double),
     # Public names of a session that is open to everybody; null for a user's session.
     sa.Column("links", sa.JSON),
     # Restrictions of its route; null restricts as little as before there were restrictions.

@@ -13,12 +13,13 @@ from controller.hub.server import Address, dialled
 from controller.kube.exec import ExecFailed, PodExec
 from controller.store.database import Store
 from controller.store.instance import read_heartbeats
-from controller.store.sessions.session_rows import end_session
+from controller.store.sessions.session_rows import end_session, namespaces_of_refused_shells
 from shared.link import AttachTokens
 from tests.clock import Clock
 from tests.controller.hub.attaching import LINK_KEY, SID, Hub, assign, hub_serving
 from tests.controller.hub.streams import FakeExecutor
 from tests.controller.kube.exec_server import serving
+from tests.controller.running import eventually
 
 # Ends
 
@@ -76,6 +77,20 @@ async def test_at_shutdown_clients_are_told_to_reconnect(
     assert await waiting == REPLACED
     async with store.read() as transaction:
         assert await read_heartbeats(transaction) == []
+
+
+async def test_a_forbidden_shell_is_recorded_for_the_leader(
+    hub: Hub, executor: FakeExecutor
+) -> None:
+    executor.refuse = ExecFailed("pods/exec was refused with 403", status=403)
+    await assign(hub, pod_uid="u2")
+    assert (await hub.refused({"Authorization": f"Bearer {hub.token()}"})).status == 503
+
+    async def is_recorded() -> bool:
+        async with hub.store.read() as transaction:
+            return await namespaces_of_refused_shells(transaction, after=0) == ["jobs"]
+
+    await eventually(is_recorded, seconds=5)
 
 
 # Refusals
