@@ -101,6 +101,11 @@ class TerminalBridge(WebSocketBridge):
         else:
             self._unsent.append(frame)
 
+    def buffered_bytes(self) -> int:
+        """Return how many bytes wait for either side, or for the rest of a message."""
+        text = 0 if self._text is None else len(self._text)
+        return super().buffered_bytes() + text + sum(len(frame.data) for frame in self._unsent)
+
     def received_bytes(self, data: bytes) -> None:
         """Forward what the user types."""
         if not self._views and self.upstream is not None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from bisect import bisect_left
 
 import pytest
-from websockets.frames import Opcode
+from websockets.frames import Frame, Opcode
 from websockets.utils import accept_key
 
 from gateway.core.limits.values import Limits
+from gateway.relay.bridge.terminal import TerminalBridge
 from gateway.relay.bridge.websocket_bridge import BridgeState, WebSocketBridge
+from gateway.relay.context import UpgradeRequest
 from gateway.relay.turns import TURN_SECONDS
+from shared.link import AttachTokens
 from tests.gateway.relay.bridge.desktops import ASK as UPGRADE
 from tests.gateway.relay.bridge.desktops import (
     SWITCH,
@@ -22,7 +26,7 @@ from tests.gateway.relay.bridge.desktops import (
     said,
     viewing,
 )
-from tests.gateway.relay.harness import SID, Peer, Rig, status_of, upgrade
+from tests.gateway.relay.harness import SID, Peer, Rig, rig, status_of, upgrade
 from tests.waiting import until
 
 LONG = bisect_left(TURN_SECONDS, 0.05)
@@ -306,6 +310,25 @@ async def test_a_message_that_does_not_end_counts_for_its_user() -> None:
         assert await r.path.shed_buffers(1000) == 1
         assert (await browser.exactly(4))[2:] == (1013).to_bytes(2, "big")
         await desktop.gone()
+
+
+async def test_a_text_to_a_terminal_that_does_not_end_counts_for_its_user() -> None:
+    def bridge(request: UpgradeRequest) -> TerminalBridge:
+        tokens = AttachTokens(bytes(32))
+        return TerminalBridge(request, tokens=tokens, wall=time.time, nonce=lambda: "n")
+
+    changes = {"kind": "terminal", "target": {"scheme": "ws", "base_path": "/terminals/shell-1"}}
+    async with rig(bridges={"terminal": bridge}, route_changes=changes) as r:
+        browser = await r.browser()
+        browser.send(UPGRADE.replace(b"Protocol: binary", b"Protocol: fumarole.terminal.v1"))
+        hub = await r.app.connection()
+        head = await hub.head()
+        key = head.partition(b"Sec-WebSocket-Key: ")[2].partition(b"\r\n")[0].decode()
+        switch = SWITCH.replace(b"Protocol: binary", b"Protocol: fumarole.terminal.v1")
+        hub.send(switch % accept_key(key).encode())
+        assert status_of(await browser.head()) == 101
+        browser.send(Frame(Opcode.TEXT, b"x" * 60_000, fin=False).serialize(mask=True))
+        await until(lambda: bridge_of(r).buffered_bytes() >= 60_000)
 
 
 async def test_keys_sent_before_disconnecting_reach_the_desktop() -> None:
