@@ -17,6 +17,7 @@ from gateway.core.limits.addresses import client_of_key, is_within, limit_key
 from gateway.core.limits.buffer_shares import BufferOwner
 from gateway.relay.ending.stalls import StallChecked
 from gateway.relay.wheel import TimerWheel
+from shared.bounded import BoundedDict
 from shared.networks import Network
 from shared.routes.table import RouteTable
 
@@ -24,6 +25,8 @@ _BATCH: Final = 500
 """Connections ended between two yields to the loop: about 10 ms."""
 _LONGEST_SECONDS: Final = 3600.0
 """The longest timer."""
+_MOST_VISITORS: Final = 16_384
+"""Addresses whose clients are remembered: more than a worker has connections."""
 _CLOCK_SECONDS: Final = 1.0
 """How often the system clock is compared with the loop's, and by how much it must be ahead."""
 
@@ -104,6 +107,11 @@ class ConnectionRegistry:
     _count: int = 0
     _of_user: dict[str, int] = field(init=False, default_factory=dict)
     """By user, and by address for connections without a user."""
+    _visitors: BoundedDict[str, str] = field(
+        init=False, default_factory=lambda: BoundedDict(_MOST_VISITORS)
+    )
+    """The clients at addresses: an IPv6 address takes 30 µs to read, and while memory is short, all
+    connections are counted by client."""
 
     def __post_init__(self) -> None:
         self._wheel = TimerWheel(self.loop)
@@ -127,11 +135,14 @@ class ConnectionRegistry:
         That is the user, or the address of a client without one.
         """
         address = access_right.address
-        if access_right.user:
-            return access_right.user
-        if not address or (self.trusted and is_within(address, self.trusted)):
-            return ""
-        return client_of_key(limit_key(address))
+        if access_right.user or not address:
+            return access_right.user or ""
+        client = self._visitors.get(address)
+        if client is None:
+            is_proxy = bool(self.trusted) and is_within(address, self.trusted)
+            client = "" if is_proxy else client_of_key(limit_key(address))
+            self._visitors[address] = client
+        return client
 
     def add(self, member: Member) -> None:
         """Register an open connection; registering it twice changes nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from ipaddress import ip_network
 from math import inf
 from typing import Any
@@ -21,6 +21,7 @@ from gateway.core.access.access_right import (
     EndReason,
 )
 from gateway.live import ConnectionRegistry
+from shared.networks import Network
 from shared.routes.table import RouteTable
 from tests.gateway.relay.harness import BASE, GRANT, OTHER_SID, SID, route, table_of
 
@@ -105,6 +106,29 @@ async def test_only_the_named_sessions_are_reviewed() -> None:
     assert mine.ended == []
     r.live.review()
     assert mine.ended == [SESSION_ENDED]
+
+
+class CountedProxies(tuple[Network, ...]):
+    """Counts how often an address is compared with them."""
+
+    comparisons = 0
+
+    def __iter__(self) -> Iterator[Network]:
+        type(self).comparisons += 1
+        return super().__iter__()
+
+
+async def test_the_address_of_a_visitor_is_read_once() -> None:
+    """While memory is short, all connections are counted by client, four times a second."""
+    trusted = CountedProxies([ip_network("fd00::/8")])
+    r = Registry(max_per_address=10, trusted=trusted)
+    known = table_of(route(1, public=True, hosts=[f"{SID}.{BASE}", "demo.example.org"])).route(SID)
+    assert known is not None
+    for address, client in (("2001:db8::7", "\x002001:db8::/64"), ("fd00::1", "")):
+        before = trusted.comparisons
+        right = AccessRight(route=known, host="demo.example.org", grant=None, address=address)
+        assert {r.live.client_of(right) for _ in range(100)} == {client}
+        assert trusted.comparisons == before + 1
 
 
 async def test_a_withdrawn_key_ends_its_grants_everywhere() -> None:
