@@ -34,6 +34,8 @@ export class Input {
   }
 
   send(bytes) {
+    // Between a Close and the event that reports it, a browser discards silently what is sent.
+    if (this.socket && this.socket.readyState !== WebSocket.OPEN) this.detach();
     if (this.socket) {
       for (let start = 0; start < bytes.length; start += PIECE) {
         this.socket.send(bytes.subarray(start, start + PIECE));

@@ -149,7 +149,7 @@ const handlers = {
     }
     status.open();
     connectedAgain();
-    input.attach(socket, output.stream);
+    input.attach(socket, canType ? output.stream : null);
     terminal.focus();
   },
   resized: takeSize,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 
 import pytest
 from playwright.async_api import expect
@@ -34,6 +35,50 @@ async def test_keys_typed_during_a_short_loss_reach_the_same_shell_once(
     await person.page.keyboard.type("ld")
     await shells.until_typed(b"rm ./build")
     assert bytes(shells.typed).count(b"ui") == 1
+
+
+SOCKETS = """globalThis.sockets = [];
+globalThis.WebSocket = class extends WebSocket {
+    constructor(...options) {
+        super(...options);
+        sockets.push(this);
+    }
+};"""
+
+
+async def test_keys_typed_while_a_connection_closes_reach_the_same_shell_once(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await person.page.add_init_script(SOCKETS)
+    await arrive(world, person, shells)
+    # Between the Close of either side and the event, a browser discards silently what is sent.
+    await person.page.evaluate("() => { sockets.at(-1).close(); fumaroleTerminal.input('ls'); }")
+    await expect(person.page.get_by_role("status")).to_have_text("Connected")
+    await shells.until_typed(b"ls")
+    assert bytes(shells.typed) == b"ls"
+
+
+async def test_keys_of_a_short_loss_are_not_sent_by_a_user_who_may_only_view_now(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await person.page.add_init_script(SOCKETS)
+    await arrive(world, person, shells)
+    attached = json.dumps({"type": "attached", "mode": "view", "resumed": True, "cols": 80,
+        "rows": 24, "stream": shells.stream, "offset": 2, "end": 2})  # fmt: skip
+    sent = await person.page.evaluate(
+        """(attached) => {
+            const socket = sockets.at(-1);
+            const sent = [];
+            socket.close();
+            fumaroleTerminal.input("ls");
+            Object.defineProperty(socket, "readyState", {value: WebSocket.OPEN});
+            socket.send = (data) => typeof data === "string" || sent.push(data);
+            socket.dispatchEvent(new MessageEvent("message", {data: attached}));
+            return sent.length;
+        }""",
+        attached,
+    )
+    assert sent == 0
 
 
 async def test_keys_typed_long_before_the_network_is_back_are_not_sent(
