@@ -6,6 +6,10 @@ const PIECE = 65536;
 const HELD_MS = 3_000;
 const HELD_BYTES = 4_096;
 
+const ESCAPE = 0x1b;
+// Reports of the mouse and the focus, answers to programs and arrow keys begin so.
+const isText = (bytes) => bytes[0] !== ESCAPE;
+
 export class Input {
   constructor() {
     this.socket = null;
@@ -14,16 +18,23 @@ export class Input {
     this.lostAt = 0;
     this.held = [];
     this.heldBytes = 0;
+    this.isCut = false;
   }
 
-  /** Sends to *socket* from now on, at first what is held, if it was typed into this shell. */
+  /**
+   * Sends to *socket* from now on, at first what is held, if it was typed into this shell. Returns
+   * whether text was discarded.
+   */
   attach(socket, stream) {
     const fits = stream !== null && stream === this.stream && this.isRecent();
-    const held = fits ? this.held : [];
+    const held = fits ? this.held.splice(0) : [];
     this.forget();
+    const { isCut } = this;
+    this.isCut = false;
     this.socket = socket;
     this.stream = stream;
     held.forEach((bytes) => this.send(bytes));
+    return isCut;
   }
 
   /** Holds the input from now on. */
@@ -44,6 +55,7 @@ export class Input {
       this.held.push(bytes);
       this.heldBytes += bytes.length;
     } else {
+      this.held.push(bytes);
       this.forget();
       this.lostAt = -HELD_MS;
     }
@@ -53,7 +65,9 @@ export class Input {
     return this.stream !== null && performance.now() - this.lostAt < HELD_MS;
   }
 
+  /** Discards what is held. */
   forget() {
+    this.isCut ||= this.held.some(isText);
     this.held = [];
     this.heldBytes = 0;
   }

@@ -149,7 +149,7 @@ const handlers = {
     }
     status.open();
     connectedAgain();
-    input.attach(socket, canType ? output.stream : null);
+    if (input.attach(socket, canType ? output.stream : null)) status.note(text("terminal.not_sent"));
     terminal.focus();
   },
   resized: takeSize,
