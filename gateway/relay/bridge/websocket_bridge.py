@@ -400,8 +400,10 @@ class WebSocketBridge(asyncio.Protocol):
         unsent after 250 ms.
         """
         if self.state is BridgeState.CLOSING:
-            # It closes already, and its last bytes wait for a browser that reads slowly.
-            reset(self.transport)
+            # It closes already. Last bytes that still wait here would reach a browser that reads
+            # slowly; without any, the Close that was sent says more than a reset.
+            if waiting_bytes(self.transport):
+                reset(self.transport)
         elif self.state is BridgeState.DIALLING and not self._answered:
             self.refuse(ending.refusal)
         else:

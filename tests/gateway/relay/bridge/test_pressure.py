@@ -299,6 +299,18 @@ async def test_a_slow_reader_that_is_being_closed_gets_no_byte_after_its_right_h
         assert len(r.live) == len(r.live.closing) == 0
 
 
+async def test_a_close_that_was_sent_is_not_reset_when_the_right_ends() -> None:
+    async with desktops() as r:
+        browser, _ = await joined(r)
+        bridge = bridge_of(r)
+        browser.send(said(b"no RFB", Opcode.TEXT))
+        await until(lambda: bridge.state is BridgeState.CLOSING)
+        r.world.revoke(sid=SID, sub="ada")
+        await asyncio.sleep(0.05)
+        assert bridge.transport is not None
+        assert (await browser.exactly(4))[2:] == (1003).to_bytes(2, "big")
+
+
 async def test_a_message_that_does_not_end_counts_for_its_user() -> None:
     async with desktops() as r:
         browser, desktop = await joined(r)
