@@ -26,9 +26,11 @@ STOP_SECONDS = 5.0
 class Process:
     """``python -m gateway`` with its own settings; its log goes to a file."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str], *, fork: bool = True) -> None:
         self._folder = folder
         self.settings = dict(settings)
+        # A fork has the memory of a process that imported the controller, too.
+        self._popen_program = warm.popen if fork else subprocess.Popen
         self.command = [sys.executable, "-m", "gateway"]
         self.log = folder / "gateway.log"
         self._popen: subprocess.Popen[bytes] | None = None
@@ -40,7 +42,7 @@ class Process:
         environment = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ}
         environment |= self.settings | {"FUMAROLE_GATEWAY_ADDRESS_FILE": str(addresses)}
         with self.log.open("ab") as log:
-            self._popen = warm.popen(
+            self._popen = self._popen_program(
                 self.command, cwd=ROOT, env=environment, stderr=log, stdout=log
             )
         found = await self._poll(lambda: _read_addresses(addresses))

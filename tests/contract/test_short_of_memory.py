@@ -7,17 +7,19 @@ import socket
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 
 from tests.contract.conftest import Serve
 from tests.contract.frames import HANDSHAKE, accept_value
 from tests.contract.messages import request
+from tests.contract.process import Process
 from tests.contract.rig import Rig, Session, running_rig
 from tests.contract.streams import Stream
 from tests.contract.upstream import App
 
 BOUND = 160 << 20
-"""Of it, a gateway that serves nobody has 75 MiB resident."""
+"""Of it, a gateway that serves nobody has 75 MiB resident, and a forked one 115 MiB."""
 CONNECTIONS = 300
 """Each keeps 384 KiB, so that all of them exceed the bound."""
 
@@ -77,7 +79,8 @@ async def test_slow_readers_of_one_user_do_not_close_a_gateway_to_others(
     tmp_path: Path, serve: Serve
 ) -> None:
     settings = {"WORKER_MEMORY_BYTES": str(BOUND)}
-    async with running_rig(tmp_path, settings) as rig:
+    alone = partial(Process, fork=False)
+    async with running_rig(tmp_path, settings, make_process=alone) as rig:
         friend = await serve()
         session, own = await rig.entered(friend)
         app = await serve(pour)
