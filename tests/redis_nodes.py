@@ -180,8 +180,20 @@ async def cluster_site(folder: Path, slot: int, *, guard: Guard = OPEN) -> Async
         await other.until(f" {slot}", "CLUSTER", "NODES")
         for node in nodes:
             await node.until("cluster_state:ok", "CLUSTER", "INFO")
+            await _knows(node, nodes)
         # The URL names the node that does not serve the slot, so clients ask that node first.
         yield Site(master, replica, other, f"redis+cluster://127.0.0.1:{other.port}")
+
+
+async def _knows(node: Node, nodes: Sequence[Node]) -> None:
+    """Wait until *node* has a link to each other one; it learns of most by gossip."""
+    async with asyncio.timeout(START_SECONDS):
+        while True:
+            lines = str(await node.ask("CLUSTER", "NODES"))
+            known = all(f":{one.port}" in lines for one in nodes)
+            if known and "handshake" not in lines and "disconnected" not in lines:
+                return
+            await asyncio.sleep(0.05)
 
 
 def _all_but(slot: int) -> list[int]:
