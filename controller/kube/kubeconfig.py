@@ -20,7 +20,7 @@ MALFORMED: Final = (
     *(ConfigException, yaml.YAMLError, OSError, ValueError, TypeError),
     *(AssertionError, AttributeError, LookupError),
 )
-"""What the library raises for a malformed kubeconfig, which it does not validate."""
+"""Errors of the library for a malformed kubeconfig, which it does not validate."""
 
 _FILES: Final = (
     ("certificate-authority", "certificate-authority-data"),

@@ -88,7 +88,7 @@ class ObservedJob:
     phase_since: float = 0.0
     """Since when it is in its phase, by the clock of Volcano's controller; 0 if unknown."""
     finalizers: tuple[str, ...] = ()
-    """What keeps it after its deletion."""
+    """Names of the finalizers that keep it after its deletion."""
     asked_to_end_at: float | None = None
     """When its deletion was requested, by the server's clock."""
     held: bool = False

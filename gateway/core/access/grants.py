@@ -46,7 +46,7 @@ class GrantRefused(Exception):
 
 
 class Grant(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True, gc=False):
-    """What one user may do with one session. Times are unix seconds, as floats.
+    """The right of one user to one session. Times are unix seconds, as floats.
 
     ``issued_at`` is the token's ``iat``, by which user revocations count. ``ends_at`` is when the
     grant ends by itself. ``framed`` is set if the session was opened in a frame of another site,

@@ -87,7 +87,7 @@ class Refusal:
     sent: Literal["", "form", "link"] = ""
     """The content that a page cannot send again by itself: a form, or the token of a link."""
     reason: str = ""
-    """What is wrong with an app's response, in words of the gateway alone."""
+    """The fault of an app's response, in words of the gateway alone."""
     way_in: str = ""
     """The path of the session at which a user goes on who is signed in, whatever the link; empty
     if nobody is."""

@@ -28,7 +28,7 @@ _FRAMES: Final = frozenset({b"iframe", b"frame"})
 
 
 class Provenance(NamedTuple):
-    """What a browser tells about a request's origin; None for an absent field."""
+    """The fields of a request that tell its origin; None for an absent field."""
 
     origin: bytes | None
     site: bytes | None
