@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.kube.client import Kube, Object
-from controller.kube.errors import Throttled, Unavailable
+from controller.kube.errors import KubeError, Throttled, Unavailable
 from controller.kube.kinds import LEASES, PODS, VCJOBS
 from controller.kube.lease import DURATION_SECONDS, Lease
 from controller.leader.election import ByLease
@@ -61,17 +61,23 @@ async def test_a_lease_has_one_holder_until_it_expires(own_cluster: EmbeddedClus
         assert found["spec"]["leaseTransitions"] >= 2
 
 
+async def take_fails(other: Lease, error: KubeError, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have *other* try to take the Lease, whose read ends with *error*."""
+
+    async def get(*_: object) -> Object:
+        raise error
+
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(other._kube, "get", get)
+        with pytest.raises(type(error)):
+            await other.take()
+
+
 async def test_a_lease_is_kept_through_an_api_server_outage(
     own_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def fails(other: Lease) -> None:
-        async def away(*_: object) -> Object:
-            raise Unavailable("the API server is away")
-
-        with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(other._kube, "get", away)
-            with pytest.raises(Unavailable):
-                await other.take()
+        await take_fails(other, Unavailable("the API server is away"), monkeypatch)
 
     async with Kube.connect(own_cluster.kubeconfig("admin")) as kube:
         clock = Clock(100.0)
@@ -99,13 +105,7 @@ async def test_a_throttled_candidate_takes_over_after_three_times_the_duration(
     own_cluster: EmbeddedCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def throttled(other: Lease) -> None:
-        async def refuses(*_: object) -> Object:
-            raise Throttled("too many requests", status=429)
-
-        with monkeypatch.context() as meanwhile:
-            meanwhile.setattr(other._kube, "get", refuses)
-            with pytest.raises(Throttled):
-                await other.take()
+        await take_fails(other, Throttled("too many requests", status=429), monkeypatch)
 
     async with Kube.connect(own_cluster.kubeconfig("admin")) as kube:
         clock = Clock(100.0)

@@ -37,11 +37,14 @@ def hung(folder: Path) -> Iterator[None]:
             os.kill(int(process), signal.SIGCONT)
 
 
-async def test_transactions_are_given_up_once_two_probes_are_not_answered(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def quick_probes(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ROUND_SECONDS", "PROBE_SECONDS", "AGAIN_SECONDS"):
         monkeypatch.setattr(probing, name, 0.5)
+
+
+@pytest.mark.usefixtures("quick_probes")
+async def test_transactions_are_given_up_once_two_probes_are_not_answered() -> None:
     with running_postgres() as postgres:
         store = Store(postgres.new_database())
         await store.open()
@@ -71,12 +74,9 @@ async def test_transactions_are_given_up_once_two_probes_are_not_answered(
         await store.close()
 
 
-async def test_reads_that_keep_all_connections_busy_are_not_given_up(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.mark.usefixtures("quick_probes")
+async def test_reads_that_keep_all_connections_busy_are_not_given_up() -> None:
     """No connection is left for a write, nor for a probe that would wait for one of theirs."""
-    for name in ("ROUND_SECONDS", "PROBE_SECONDS", "AGAIN_SECONDS"):
-        monkeypatch.setattr(probing, name, 0.5)
     with running_postgres() as postgres:
         store = Store(postgres.new_database())
         await store.open()
