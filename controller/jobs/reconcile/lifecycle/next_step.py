@@ -40,7 +40,7 @@ from controller.jobs.reconcile.lifecycle.failure import (
 )
 from controller.jobs.reconcile.lifecycle.missed_policies import missed_first
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState, must_be_removed
-from controller.jobs.reconcile.lifecycle.removal import REVIVED_SECONDS, removal
+from controller.jobs.reconcile.lifecycle.removal import kept_by_finalizers, removal, revived_at
 from controller.jobs.reconcile.lifecycle.steps import (
     LOST,
     SUSPENDED,
@@ -86,7 +86,7 @@ def with_outcome(seen: ObservedState) -> Step:
     if not seen.completed and "complete" not in seen.paused_hooks:
         return RunHooks("complete")
     if (must_be_removed(seen.record) or seen.only_sidecars_ran()) and (step := removal(seen)):
-        return (_kept_by_finalizers(seen) or step) if step == Wait() else step
+        return (kept_by_finalizers(seen) or step) if step == Wait() else step
     if not seen.completed or seen.still_runs():
         return Wait()  # usage counts until the last pod has ended
     if seen.record.outcome not in EVENT_OF_OUTCOME:
@@ -94,31 +94,10 @@ def with_outcome(seen: ObservedState) -> Step:
     return Finish() if seen.cleaned else seen.run_hook("cleanup")
 
 
-KEPT_SECONDS: Final = 10.0
-"""How long a finalizer may keep a deleted VolcanoJob before a cancelled job says so."""
-
-
-def _kept_by_finalizers(seen: ObservedState) -> UpdateStatus | Wait | None:
-    """Return the status of a cancelled job of which only a deleted VolcanoJob is left."""
-    record, job = seen.record, seen.job
-    deleted_at = job.asked_to_end_at if job is not None and job.uid == record.uid else None
-    if job is None or deleted_at is None or not job.finalizers or seen.own(seen.pods):
-        return None
-    if record.state != State.CANCELING:
-        return None
-    since = deleted_at - seen.clock_offset
-    if seen.now < since + KEPT_SECONDS:
-        return Wait(since + KEPT_SECONDS)
-    text = f"its VolcanoJob is deleted, and its finalizers keep it: {', '.join(job.finalizers)}"
-    # The reason and the details say who requested the end, and why.
-    update = UpdateStatus(JobEvent.WAITS, record.reason, text, record.details)
-    return seen.update_if_new(update)
-
-
 def in_final_state(seen: ObservedState) -> Step:
     """Return the next step for a job in a final state."""
     job, record = seen.job, seen.record
-    if (at := _revived_at(seen)) is not None:
+    if (at := revived_at(seen)) is not None:
         return Wait(at)
     if job is None or job.deleting or job.uid == record.removed_uid:
         return Wait()
@@ -127,28 +106,6 @@ def in_final_state(seen: ObservedState) -> Step:
     late = job.uid != record.uid and _was_made_for(job, record)
     its_own = job.uid == record.uid and must_be_removed(record)
     return DeleteVolcanoJob(job.uid) if late or its_own else Wait()
-
-
-_UNDER_WAY: Final = ("Pending", "Running", "Restarting")
-
-
-def _revived_at(seen: ObservedState) -> float | None:
-    """Return when a VolcanoJob that has ended, or was deleted, counts as revived; None: it is not.
-
-    After etcd was restored from a backup, the cluster shows it as it was then. Otherwise only an
-    aborted one goes on again, by the command of an administrator (``ResumeJob``).
-    """
-    job, record = seen.job, seen.record
-    if job is None or job.deleting or seen.jobs_stale:
-        return None
-    is_removed = job.uid == record.removed_uid
-    if not record.is_final:
-        # The next attempt begins once the cache no longer shows the one before.
-        return 0.0 if is_removed and record.uid is None else None
-    goes_on = job.uid == record.uid and job.phase in _UNDER_WAY
-    if not goes_on and not is_removed:
-        return None
-    return (record.finished_at or 0.0) + REVIVED_SECONDS
 
 
 def _was_made_for(job: ObservedJob, record: JobRecord) -> bool:
@@ -173,7 +130,7 @@ def decide(seen: ObservedState) -> Step:
         return RecordPods()
     if seen.job is not None:
         # First: Volcano would create deleted pods again.
-        at = _revived_at(seen)
+        at = revived_at(seen)
         if at is not None and seen.now >= at:
             return DeleteRevivedJob(seen.job.uid)
     if late := seen.late_pods():

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
+from controller.jobs.history.job_record import JobEvent, State
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
     DeletePods,
     DeleteRevivedJob,
     DeleteVolcanoJob,
     Step,
+    UpdateStatus,
     Wait,
 )
 from controller.volcano.observed import ObservedJob, ObservedPod
 
 REVIVED_SECONDS: Final = 60.0
 """For this time after its deletion, or its job's end, a cached VolcanoJob may be outdated."""
+KEPT_SECONDS: Final = 10.0
+"""How long a finalizer may keep a deleted VolcanoJob before a cancelled job says so."""
+_UNDER_WAY: Final = ("Pending", "Running", "Restarting")
 _ORPHAN: Final = "orphan"
 """The garbage collector's finalizer for ``--cascade=orphan``: the pods stay."""
 
@@ -36,8 +41,8 @@ def removal(seen: ObservedState) -> Step | None:
     if record.removed_uid != uid:
         others = shown and job is not None and _is_deleted_by_others(job)
         return Wait() if others and record.desired != "ended" else DeleteVolcanoJob(uid)
-    revived_at = _revived_at(seen, uid)
-    if revived_at is not None and seen.now >= revived_at:
+    undone_at = _deletion_undone_at(seen, uid)
+    if undone_at is not None and seen.now >= undone_at:
         return DeleteRevivedJob(uid)
     own = seen.own(seen.pods)
     if left := tuple(pod for pod in own if not pod.deleting and _may_be_deleted(seen, pod)):
@@ -47,14 +52,50 @@ def removal(seen: ObservedState) -> Step | None:
     begins_again = record.renewal is not None and record.outcome is None
     awaited = [pod for pod in own if begins_again or not _stays(seen, pod)]
     if awaited or not shown or job is None or not job.deleting:
-        return Wait(revived_at) if awaited or shown else None
+        return Wait(undone_at) if awaited or shown else None
     # The pods that stay keep it, or a finalizer of another controller does. The next attempt needs
     # the name of the VolcanoJob, too.
     is_kept = bool(own) or (job.held and not begins_again)
     return None if is_kept else Wait()
 
 
-def _revived_at(seen: ObservedState, uid: str) -> float | None:
+def revived_at(seen: ObservedState) -> float | None:
+    """Return when a VolcanoJob that has ended, or was deleted, counts as revived; None: it is not.
+
+    After etcd was restored from a backup, the cluster shows it as it was then. Otherwise only an
+    aborted one goes on again, by the command of an administrator (``ResumeJob``).
+    """
+    job, record = seen.job, seen.record
+    if job is None or job.deleting or seen.jobs_stale:
+        return None
+    is_removed = job.uid == record.removed_uid
+    if not record.is_final:
+        # The next attempt begins once the cache no longer shows the one before.
+        return 0.0 if is_removed and record.uid is None else None
+    goes_on = job.uid == record.uid and job.phase in _UNDER_WAY
+    if not goes_on and not is_removed:
+        return None
+    return (record.finished_at or 0.0) + REVIVED_SECONDS
+
+
+def kept_by_finalizers(seen: ObservedState) -> UpdateStatus | Wait | None:
+    """Return the status of a cancelled job of which only a deleted VolcanoJob is left."""
+    record, job = seen.record, seen.job
+    deleted_at = job.asked_to_end_at if job is not None and job.uid == record.uid else None
+    if job is None or deleted_at is None or not job.finalizers or seen.own(seen.pods):
+        return None
+    if record.state != State.CANCELING:
+        return None
+    since = deleted_at - seen.clock_offset
+    if seen.now < since + KEPT_SECONDS:
+        return Wait(since + KEPT_SECONDS)
+    text = f"its VolcanoJob is deleted, and its finalizers keep it: {', '.join(job.finalizers)}"
+    # The reason and the details say who requested the end, and why.
+    update = UpdateStatus(JobEvent.WAITS, record.reason, text, record.details)
+    return seen.update_if_new(update)
+
+
+def _deletion_undone_at(seen: ObservedState, uid: str) -> float | None:
     """Return when the deleted VolcanoJob counts as revived; None if the cache shows no such one.
 
     After etcd was restored from a backup, Volcano creates its deleted pods again.

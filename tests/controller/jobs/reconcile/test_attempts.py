@@ -10,7 +10,7 @@ import pytest
 import pytest_asyncio
 
 from controller.jobs.cluster.informer import Indexer
-from controller.jobs.reconcile.lifecycle import next_step
+from controller.jobs.reconcile.lifecycle import next_step, removal
 from controller.kube.client import Objects
 from controller.kube.errors import Forbidden, error_from
 from controller.kube.kinds import (
@@ -117,7 +117,7 @@ async def test_a_job_that_an_administrator_terminates_though_its_pods_are_refuse
 async def test_the_volcano_job_of_an_ended_job_does_not_run_again_after_a_restore_of_etcd(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(next_step, "REVIVED_SECONDS", 0.0)
+    monkeypatch.setattr(removal, "REVIVED_SECONDS", 0.0)
     await world.submit("revived", invocation={"command": ["true"]})
     await world.parts.drive("revived", lambda one: one.outcome is not None)
     await world.cluster.kill_program("volcano")  # which would delete it soon

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.jobs.reconcile.lifecycle import next_step
+from controller.jobs.reconcile.lifecycle import removal
 from controller.jobs.usage import Ledger
 from controller.kube.kinds import PODS, VCJOBS
 from controller.store.jobs.job_rows import JobRecord
@@ -124,7 +124,7 @@ async def test_a_job_whose_volcano_job_another_controller_keeps_can_be_cancelled
     await world.until("dead", "RUNNING")
     kept = {"metadata": {"finalizers": ["audit.example.org/keep"]}}
     await world.admin.merge(VCJOBS, "j-dead", kept, "jobs")
-    monkeypatch.setattr(next_step, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(removal, "KEPT_SECONDS", 0.0)
     await world.parts.commands.end("dead")
     text = "its VolcanoJob is deleted, and its finalizers keep it: audit.example.org/keep"
     record = await world.parts.drive("dead", lambda one: one.message == text)

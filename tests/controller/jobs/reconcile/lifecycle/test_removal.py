@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from controller.jobs.history.job_record import JobEvent
-from controller.jobs.reconcile.lifecycle.next_step import KEPT_SECONDS, decide
-from controller.jobs.reconcile.lifecycle.removal import REVIVED_SECONDS
+from controller.jobs.reconcile.lifecycle.next_step import decide
+from controller.jobs.reconcile.lifecycle.removal import KEPT_SECONDS, REVIVED_SECONDS
 from controller.jobs.reconcile.lifecycle.steps import (
     DeletePods,
     DeleteRevivedJob,
