@@ -100,7 +100,15 @@ TARGETS: Final = (
     Target("controller/sessions/interval.py", (f"{_SESSIONS}interval.py",)),
     *(
         Target(f"controller/jobs/reconcile/lifecycle/{module}.py", _LIFECYCLE)
-        for module in ("next_step", "missed_policies", "failure", "removal")
+        for module in (
+            "next_step",
+            "gone",
+            "missed_policies",
+            "sidecars",
+            "failure",
+            "removal",
+            "completion",
+        )
     ),
     Target(
         "controller/jobs/reconcile/ending.py",

@@ -18,6 +18,7 @@ from controller.jobs.history.pod_records import (
     age,
     last_of_ranks,
     was_taken,
+    was_undone,
 )
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.names import DATA_CONTAINER, FILES_CONTAINER
@@ -122,7 +123,7 @@ def explain_failure(
     seen = [
         _of_pod(pod, known.get(pod.uid))
         for pod in pods
-        if pod.owner_uid == job.uid and _has_failed(pod)
+        if pod.owner_uid == job.uid and _has_failed(pod) and not was_undone(pod, known.get(pod.uid))
     ]
     last = last_of_ranks(known.values())
     written = [_of_run(run) for run in last if _was_failed(run)]
@@ -291,6 +292,8 @@ def _signal_name(one: _Failure) -> str | None:
 
 
 def _of_pod(pod: ObservedPod, run: PodRecord | None) -> _Failure:
+    if run is not None and run.exit_code is not None and pod.ended is None and not pod.deleting:
+        return _of_run(run)  # the pod no longer says how its program ended
     # A pod that is being deleted may have been killed after all: its exit code is no evidence.
     ended = None if pod.deleting and not pod.was_evicted else pod.ended
     at = ended.finished_at if ended is not None else None

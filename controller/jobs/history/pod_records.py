@@ -93,14 +93,26 @@ def _is_older(pod: ObservedPod, run: PodRecord) -> bool:
     """Return whether the pod is observed in an earlier state than *run* records.
 
     The watch of this leader may lag behind that of the leader before it. The program of a job's pod
-    is never restarted within the pod.
+    is never restarted within the pod. A kubelet that starts again may refuse pods that have ended
+    (before Kubernetes 1.31.1): how their programs ended stays.
     """
-    if pod.phase in _OVER or run.phase in _OVER:
-        return pod.phase not in _OVER
-    if pod.ended is not None:
+    if run.phase in _OVER:
+        lost_its_exit = pod.ended is None and run.exit_code is not None and not pod.was_evicted
+        return pod.phase not in _OVER or lost_its_exit or was_undone(pod, run)
+    if pod.phase in _OVER or pod.ended is not None:
         return False
     began_since = run.started_at is not None and pod.started_at is None
     return run.exit_code is not None or began_since
+
+
+def was_undone(pod: ObservedPod, run: PodRecord | None) -> bool:
+    """Return whether a pod is called failed or evicted that had succeeded by itself before.
+
+    Kubernetes' taint manager sets the condition of evicted pods on ended pods, too.
+    """
+    if run is None or run.phase != "Succeeded" or run.reason in EVICTIONS:
+        return False
+    return pod.phase == "Failed" or pod.was_evicted
 
 
 def make_pod_records(

@@ -1,17 +1,11 @@
-"""Judges a failed or stopped attempt: the job's end, or another attempt.
+"""Judges an attempt that failed, was stopped, or completed: the job's end, or another attempt.
 
-This module also times the policies that have a timeout (see ``history.policy_timers``), and ends a
-job whose own containers have ended while sidecars keep its pods running. A service mesh or a vault
-injects sidecars. The kubelet ends a sidecar that is an init container with ``restartPolicy:
-Always`` once the pod's own containers have ended (Kubernetes, "Sidecar Containers"). Nothing ends a
-sidecar that is an ordinary container: the pod keeps running, and Volcano takes the job for running.
-Argo Workflows ends such containers; this controller does, too, by deleting the VolcanoJob.
+This module also times the policies that have a timeout (see ``history.policy_timers``).
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Final
@@ -30,8 +24,10 @@ from controller.jobs.history.retries import (
     unknown_failure,
     used_retries,
 )
+from controller.jobs.reconcile.lifecycle.completion import have_succeeded
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
+    SUCCEEDED,
     ConfirmGivenUp,
     ConfirmNotRefused,
     ConfirmPods,
@@ -43,10 +39,9 @@ from controller.jobs.reconcile.lifecycle.steps import (
     UpdateStatus,
     Wait,
 )
-from controller.jobs.spec.model import Job
 from controller.store.jobs.job_rows import JobRecord
-from controller.store.jobs.progress import PodRecord, Timer
-from controller.volcano.observed import ObservedJob, ObservedPod
+from controller.store.jobs.progress import Timer
+from controller.volcano.observed import ObservedJob
 from controller.volcano.policies import RESTARTS
 from controller.volcano.reasons.waiting import Explanation
 
@@ -101,6 +96,32 @@ _UNEXPLAINED: Final = SetOutcome(State.FAILURE, "failed")
 _STOPS: Final = MappingProxyType({"Aborted": "AbortJob", "Terminated": "TerminateJob"})
 
 
+def completed(seen: ObservedState, job: ObservedJob) -> SetOutcome | ConfirmPods:
+    """Return the step after the VolcanoJob was completed."""
+    if seen.record.ordered == "CompleteJob":
+        return outcome_of_command(seen.record)
+    again = interrupted(seen, job)
+    return SUCCEEDED if again is None else ConfirmPods(again)
+
+
+def interrupted(seen: ObservedState, job: ObservedJob) -> SetOutcome | StartNextAttempt | None:
+    """Return the step if the VolcanoJob was completed by pods that were interrupted; else None.
+
+    A program that ends with exit code 0 because its node shuts down, or evicts it, has succeeded to
+    its kubelet (since Kubernetes 1.27, issue 118310), and so to Volcano. Only the pod's condition
+    says that it was interrupted.
+    """
+    runs = last_of_replicas(seen.runs.values())
+    done = [run for run in runs if not was_taken(run)]
+    if len(done) == len(runs) or not _may_judge(seen) or have_succeeded(seen, done):
+        return None
+    policies = policies_of(seen.record)
+    followed = triggered(policies, done)
+    if followed is not None and followed.rule.action == "CompleteJob":
+        return None
+    return after_failure(seen, job, policies, None)
+
+
 def failed(seen: ObservedState, job: ObservedJob) -> Step:
     """Return the step after a failure of the VolcanoJob.
 
@@ -109,6 +130,9 @@ def failed(seen: ObservedState, job: ObservedJob) -> Step:
     policies = policies_of(seen.record)
     if policies and seen.pods_stale:
         return Wait()
+    if _may_judge(seen) and have_succeeded(seen, last_of_replicas(seen.runs.values())):
+        # A kubelet that starts again may refuse pods that have succeeded. To Volcano they fail.
+        return ConfirmPods(SUCCEEDED)
     followed = triggered(policies, seen.runs.values())
     if (
         followed is not None
@@ -147,6 +171,11 @@ def news_of_pods_until(seen: ObservedState, policies: Policies) -> float | None:
     until = seen.phase_seen_at + NEWS_SECONDS if seen.phase_seen_at else 0.0
     matters = policies.restarts and not _ended_by_command(seen.record)
     return until if matters and seen.now < until and not _knows_failure(seen) else None
+
+
+def _may_judge(seen: ObservedState) -> bool:
+    """Return whether this version knows the job, and no command of it ended the VolcanoJob."""
+    return seen.parked is None and not _ended_by_command(seen.record)
 
 
 def _is_unexplained(step: Step) -> bool:
@@ -340,58 +369,3 @@ def _was_evicted(found: Explanation | None) -> bool:
 def _is_current(kept: Mapping[str, Any], job: ObservedJob) -> bool:
     """Return whether the recorded refusal was read after Volcano had ended the VolcanoJob."""
     return (kept.get("uid"), kept.get("since")) == (job.uid, job.phase_since)
-
-
-def only_sidecars_run(
-    seen: ObservedState, job: ObservedJob, left: Sequence[ObservedPod]
-) -> ConfirmPods | Wait | None:
-    """Return the step if only sidecars run in the pods *left*; None otherwise."""
-    # The sidecars may still have to forward the last output of the program.
-    due = {pod.uid: seen.ended_since_of([pod]) + seen.sidecar_seconds for pod in left}
-    later = [at for at in due.values() if at > seen.now]
-    if len(later) == len(due):
-        return Wait(min(later))
-    counted = {uid: _as_ended(seen.runs[uid]) for uid, at in due.items() if at <= seen.now}
-    found = _outcome_of_programs(
-        seen, job, {**seen.runs, **counted}, _sidecar_names(left), all_ended=not later
-    )
-    return found or (Wait(min(later)) if later else None)
-
-
-def _outcome_of_programs(
-    seen: ObservedState,
-    job: ObservedJob,
-    runs: Mapping[str, PodRecord],
-    names: str,
-    *,
-    all_ended: bool,
-) -> ConfirmPods | None:
-    own, spec = seen.staying(), read_known(seen.record)
-    is_over = all_ended and len(own) >= spec.ranks and all(pod.is_over for pod in own)
-    said = f"its containers {names} went on after its program, and were ended"
-    if is_over and _succeeded(spec, [runs[pod.uid] for pod in own]):
-        return ConfirmPods(SetOutcome(State.SUCCESS, "completed", said))
-    policies = policies_of(seen.record)
-    followed = triggered(policies, runs.values())
-    # Volcano would carry the policy out if it knew that the program has ended. A timed policy waits
-    # until all programs have ended.
-    if not is_over and (followed is None or policies.is_ours(followed.rule)):
-        return None
-    step = after_failure(seen, job, policies, followed)
-    return ConfirmPods(replace(step, message=f"{step.message}; {said}"))
-
-
-def _sidecar_names(pods: Sequence[ObservedPod]) -> str:
-    return ", ".join(sorted({name for pod in pods for name in pod.others_running}))
-
-
-def _as_ended(run: PodRecord) -> PodRecord:
-    return replace(run, phase="Failed" if run.exit_code else "Succeeded")
-
-
-def _succeeded(job: Job, runs: Sequence[PodRecord]) -> bool:
-    """Return whether the job has succeeded, by Volcano's rules for the counts of ended pods."""
-    well = Counter(run.task for run in runs if run.phase == "Succeeded")
-    if job.min_success is not None and well.total() >= job.min_success:
-        return True
-    return all(well[task.name] >= task.min_available for task in job.effective_tasks)

@@ -1,4 +1,4 @@
-"""Carries out policies that Volcano has missed, while other pods of the job go on.
+"""Does what Volcano leaves undone while other pods of a job go on: missed policies, lost pods.
 
 Volcano applies a policy when its controller sees a pod fail, or the last pod of a task succeed. A
 controller that starts later, after a failover or an upgrade, finds such a pod in its first list and
@@ -11,14 +11,19 @@ end by themselves, run on after their master.
 
 A pod that is deleted while no controller of Volcano runs, as in a drain during an upgrade, is only
 created again. The other ranks then go on beside a rank that has begun anew.
+
+A pod that a kubelet has evicted, ended with its node or not accepted stays as failed. Without a
+policy for failures Volcano does nothing, and the other ranks may wait for it for ever.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
 from controller.jobs.history.failures import explain_run
+from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import was_taken
 from controller.jobs.history.retries import (
     Policies,
@@ -28,6 +33,7 @@ from controller.jobs.history.retries import (
     triggered,
     used_retries,
 )
+from controller.jobs.reconcile.lifecycle.completion import is_enough
 from controller.jobs.reconcile.lifecycle.failure import after_failure
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import (
@@ -37,22 +43,28 @@ from controller.jobs.reconcile.lifecycle.steps import (
     Step,
     Wait,
 )
+from controller.jobs.spec.accepted import has_policies
 from controller.store.jobs.progress import PodRecord
 from controller.volcano.observed import ObservedJob, ObservedPod
 from controller.volcano.policies import RESTARTS, Rule
 
 MISSED_SECONDS: Final = 300.0
 """How long Volcano may take. With hundreds of jobs at once, it sees a pod's end a minute late."""
+LOST_SECONDS: Final = 60.0
+"""How long a pod that the cluster has ended may stay. Some are deleted, and made again by Volcano:
+those of a node that is removed after its shutdown, for example."""
 
 _PHASES: Final = ("Pending", "Running")
 _OVER: Final = ("Succeeded", "Failed")
 
 
 def missed_first(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
-    """Return the step for a policy that Volcano has missed; if it is not due yet, *step*."""
+    """Return the step for what Volcano leaves undone; if it is not due yet, *step*."""
     if job.phase not in _PHASES:
         return step
-    found = [_missed_policy(seen, job), _missed_eviction(seen, job)]
+    found = [_lost_pods(seen, job)]
+    if has_policies(seen.record.spec):
+        found += [_missed_policy(seen, job), _missed_eviction(seen, job)]
     due = next((one for one in found if isinstance(one, ConfirmPods)), None)
     if due is not None:
         return due
@@ -93,6 +105,28 @@ def _causes(followed: Triggered, over: Sequence[ObservedPod]) -> list[ObservedPo
     if followed.pod_uid:
         return [pod for pod in over if pod.uid == followed.pod_uid]
     return [pod for pod in over if pod.task == followed.task]
+
+
+def _lost_pods(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait | None:
+    """Return the step if the job cannot succeed without pods that the cluster has ended, or None.
+
+    Volcano would call the job failed once the other pods have ended, and it would be submitted
+    again. A job with endpoints goes on: its users may still work in the other pods.
+    """
+    runs = {pod.uid: seen.runs[pod.uid] for pod in seen.staying() if pod.phase in _OVER}
+    lost = [pod for pod in seen.staying() if pod.uid in runs and was_taken(runs[pod.uid])]
+    if not lost or not seen.still_runs() or seen.parked is not None:
+        return None
+    spec, policies = read_known(seen.record), policies_of(seen.record)
+    possible = Counter({task.name: task.replicas for task in spec.effective_tasks})
+    possible.subtract(run.task for run in runs.values() if run.phase == "Failed" or was_taken(run))
+    if spec.interactive or is_enough(spec, possible) or triggered(policies, runs.values()):
+        return None
+    due_at = seen.ended_since_of(lost) + LOST_SECONDS
+    if seen.now < due_at:
+        return Wait(due_at)
+    step = after_failure(seen, job, policies, None)
+    return ConfirmPods(step) if isinstance(step, StartNextAttempt) else None
 
 
 def _missed_eviction(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait | None:

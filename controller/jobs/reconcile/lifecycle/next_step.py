@@ -27,22 +27,20 @@ from controller.jobs.history.job_record import (
     to_keep,
 )
 from controller.jobs.history.pod_records import own_are_recorded
-from controller.jobs.history.retries import policies_of, triggered
 from controller.jobs.reconcile.lifecycle.failure import (
     aborted_or_terminated,
-    after_failure,
+    completed,
     due_policies,
     failed,
-    news_of_pods_until,
-    only_sidecars_run,
     outcome_of_command,
     refused_until,
 )
+from controller.jobs.reconcile.lifecycle.gone import gone
 from controller.jobs.reconcile.lifecycle.missed_policies import missed_first
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState, must_be_removed
 from controller.jobs.reconcile.lifecycle.removal import kept_by_finalizers, removal, revived_at
+from controller.jobs.reconcile.lifecycle.sidecars import only_sidecars_run
 from controller.jobs.reconcile.lifecycle.steps import (
-    LOST,
     SUSPENDED,
     AbortVolcanoJob,
     AdoptNewerAttempt,
@@ -72,7 +70,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     UpdateStatus,
     Wait,
 )
-from controller.jobs.spec.accepted import has_delayed, has_policies
+from controller.jobs.spec.accepted import has_delayed
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.relations import Predecessor
 from controller.volcano.names import CREATED_ANNOTATION
@@ -226,7 +224,6 @@ def _waits_for(job_ids: Sequence[str]) -> str:
 
 QUIET_SECONDS: Final = 300.0
 """For this time, a message that differs from the last one only in numbers is not sent again."""
-_SUCCEEDED: Final = SetOutcome(State.SUCCESS, "completed")
 _OVER: Final = (Progress.SUCCEEDED, Progress.FAILED)
 """In these phases Volcano itself deletes the VolcanoJob, perhaps before its end was observed."""
 
@@ -246,7 +243,7 @@ def after_submission(seen: ObservedState) -> Step:
 def _by_volcano_job(seen: ObservedState) -> Step:
     record = seen.record
     if seen.job is None or seen.job.uid != record.uid:
-        return _gone(seen)
+        return gone(seen)
     if seen.job.deleting and progress_of(seen.job.phase) not in _OVER:
         return SetOutcome(State.FAILURE, "deleted", "its VolcanoJob was deleted by somebody else")
     step = _by_phase(seen, seen.job)
@@ -265,35 +262,6 @@ def _missed_start(seen: ObservedState) -> UpdateStatus | None:
     return UpdateStatus(JobEvent.STARTED, None, None)
 
 
-STALE_SECONDS: Final = 10.0
-"""The pause of a job without a VolcanoJob in the cache, while VolcanoJobs cannot be watched."""
-
-
-def _gone(seen: ObservedState) -> ConfirmGone | Wait:
-    """Return the step after the VolcanoJob is gone: its own end, if it had ended before."""
-    if seen.last is None:
-        # No watch has shown a VolcanoJob that was created during its interruption.
-        return Wait(seen.now + STALE_SECONDS) if seen.jobs_stale else ConfirmGone(LOST)
-    match progress_of(seen.last.phase):
-        case Progress.SUCCEEDED:
-            return ConfirmGone(_SUCCEEDED)
-        case Progress.FAILED:
-            return _gone_after_failure(seen, seen.last)
-        case _:
-            return ConfirmGone(LOST)
-
-
-def _gone_after_failure(seen: ObservedState, last: ObservedJob) -> ConfirmGone | Wait:
-    # Pods and VolcanoJobs have separate watches: how the pods ended may still arrive.
-    if seen.pods_stale or seen.still_runs():
-        return Wait()
-    policies = policies_of(seen.record)
-    if (until := news_of_pods_until(seen, policies)) is not None:
-        return Wait(until)
-    followed = triggered(policies, seen.runs.values())
-    return ConfirmGone(after_failure(seen, last, policies, followed))
-
-
 def _by_phase(seen: ObservedState, job: ObservedJob) -> Step:
     progress = progress_of(job.phase)
     match progress:
@@ -305,24 +273,24 @@ def _by_phase(seen: ObservedState, job: ObservedJob) -> Step:
             return AbortVolcanoJob(job.uid)
         case Progress.WAITING:
             step = _companions_first(seen, _waiting(seen, job))
-            return _timed_policies(seen, job) or _missed_policies(seen, job, step)
+            return _timed_policies(seen, job) or _left_undone(seen, job, step)
         case Progress.RUNNING:
             step = _companions_first(seen, _running(seen, job))
-            return _timed_policies(seen, job) or _missed_policies(seen, job, step)
+            return _timed_policies(seen, job) or _left_undone(seen, job, step)
         case Progress.ENDING:
             return _ending(seen, job)
         case Progress.SUCCEEDED:
-            completes = seen.record.ordered == "CompleteJob"
-            return outcome_of_command(seen.record) if completes else _SUCCEEDED
+            return _with_news_of_pods(seen, completed(seen, job))
         case Progress.FAILED:
-            step = failed(seen, job)
-            # Pods and VolcanoJobs have separate watches: how the pods ended may still arrive.
-            waits = isinstance(step, ConfirmPods) and (seen.pods_stale or seen.still_runs())
-            return Wait() if waits else step
+            return _with_news_of_pods(seen, failed(seen, job))
         case Progress.STOPPED:
             return _aborted_or_terminated(seen, job)
         case _:
             assert_never(progress)
+
+
+def _with_news_of_pods(seen: ObservedState, step: Step) -> Step:
+    return Wait() if isinstance(step, ConfirmPods) and seen.awaits_pods() else step
 
 
 _ENDED: Final = MappingProxyType(
@@ -350,10 +318,8 @@ def _timed_policies(seen: ObservedState, job: ObservedJob) -> Step | None:
     return due_policies(seen, job) if may_be_due and not seen.pods_stale else None
 
 
-def _missed_policies(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
-    is_stale = seen.pods_stale or seen.jobs_stale
-    may_be_missed = has_policies(seen.record.spec) and not is_stale
-    return missed_first(seen, job, step) if may_be_missed else step
+def _left_undone(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
+    return step if seen.pods_stale or seen.jobs_stale else missed_first(seen, job, step)
 
 
 def _companions_first(seen: ObservedState, step: Step) -> Step:

@@ -118,6 +118,10 @@ class ObservedState:
         """Return whether a pod of the current attempt has not ended."""
         return any(not pod.is_over for pod in self.own(self.pods))
 
+    def awaits_pods(self) -> bool:
+        """Return whether how the pods ended may still arrive: VolcanoJobs have another watch."""
+        return self.pods_stale or self.still_runs()
+
     def staying(self) -> list[ObservedPod]:
         """Return the pods of the current attempt that are not being deleted."""
         return [pod for pod in self.own(self.pods) if not pod.deleting]

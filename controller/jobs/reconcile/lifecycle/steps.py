@@ -141,6 +141,7 @@ class SetOutcome:
 
 
 SUSPENDED: Final = UpdateStatus(JobEvent.SUSPENDED, "asked", "suspended as asked")
+SUCCEEDED: Final = SetOutcome(State.SUCCESS, "completed")
 LOST: Final = SetOutcome(State.FAILURE, "lost", "its VolcanoJob is no longer in the cluster")
 
 

@@ -95,6 +95,12 @@ WAITS = make_pod(phase="Pending", started_at=None, running=False)
         (ended(3, uid="pod-0"), replace(ended(3, uid="pod-0"), phase="Running")),
         (replace(ended(3, uid="pod-0"), phase="Running"), make_pod(started_at=10.0)),
         (make_pod(phase="Failed", reason="Evicted"), WAITS),
+        # As a kubelet refuses it after a restart (before Kubernetes 1.31.1).
+        (ended(uid="pod-0"), make_pod(phase="Failed", reason="UnexpectedAdmissionError")),
+        (ended(uid="pod-0"), replace(ended(uid="pod-0"), phase="Failed")),
+        (ended(3, uid="pod-0"), make_pod(phase="Failed", reason="UnexpectedAdmissionError")),
+        # As Kubernetes' taint manager marks it while its node is emptied.
+        (ended(uid="pod-0"), replace(ended(uid="pod-0"), disrupted="DeletionByTaintManager")),
     ],
 )
 def test_a_lagging_watch_does_not_revert_a_record(written: ObservedPod, older: ObservedPod) -> None:

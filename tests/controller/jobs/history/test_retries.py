@@ -27,7 +27,7 @@ SPEC = {"id": "j1", "owner": {"user": "ada"}, "image": "busybox"}
 
 
 def job(*policies: dict[str, Any], **fields: Any) -> JobRecord:
-    names = ("tasks", "max_retry", "replicas")
+    names = ("tasks", "interactive", "max_retry", "min_success", "replicas")
     spec = {name: fields.pop(name) for name in names if name in fields}
     values: dict[str, Any] = {"uid": UID, "state": "RUNNING", "reason": None, "message": None}
     whole = {**SPEC, **spec, "policies": list(policies)}

@@ -23,6 +23,7 @@ from controller.store.outbox.update_rows import updates_of
 from tests.controller.jobs.reconcile.attempts_world import World, open_world
 from tests.controller.running import eventually
 
+DONE = {"command": ["true"]}
 FAILS = {"command": ["sh", "-c", "trap 'exit 3' TERM; sleep 60 & wait"]}
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.timeout(240)]
@@ -86,6 +87,77 @@ async def test_a_job_whose_pod_a_kubelet_rejects_is_resubmitted_after_a_while(
     assert attempts[1].submitted_at >= attempts[0].ended_at + 1.0
     assert again.details is None, "those of the refusal ended with its reason"
     await world.end("refused")
+
+
+async def test_ranks_do_not_wait_for_an_evicted_one(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(missed_policies, "LOST_SECONDS", 1.0)
+    await world.submit("gang", replicas=2)
+    await world.until("gang", "RUNNING")
+    known = {pod["metadata"]["uid"] for pod in await world.pods("gang")}
+    await world.evict("gang")
+    again = await world.until("gang", "RUNNING", attempt=2)
+    assert (again.evictions, again.retries_used) == (1, 0)
+    attempts, _ = await world.history("gang")
+    assert (attempts[0].outcome, (attempts[0].details or {}).get("rank")) == ("EVICTED", 0)
+    assert not known & {pod["metadata"]["uid"] for pod in await world.pods("gang")}
+    await world.end("gang")
+
+
+async def test_a_pod_that_its_kubelet_refuses_after_a_restart_has_succeeded(world: World) -> None:
+    await world.submit("twice", tasks=[{"name": "job", "invocation": DONE}, {"name": "last"}])
+
+    async def is_recorded() -> bool:
+        await world.parts.reconciler.reconcile("twice")
+        _, runs = await world.history("twice")
+        began = [run for run in runs if run.started_at is not None]
+        return len(began) == 2 and any(run.phase == "Succeeded" for run in began)
+
+    await eventually(is_recorded, what="no pod has succeeded")
+    await world.cluster.kill_program("kubelet")
+    # Before Kubernetes 1.31.1, a kubelet that starts admits pods again that have ended.
+    said = "Pod was rejected: Allocate failed due to requested number of devices unavailable"
+    refused = {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": said,
+               "containerStatuses": None}  # fmt: skip
+    (last,) = [one for one in await world.pods("twice") if "-last-" in one["metadata"]["name"]]
+    (container,) = last["status"]["containerStatuses"]
+    began = container["state"]["running"]["startedAt"]
+    state = {"running": None, "terminated": {"exitCode": 0, "reason": "Completed",
+                                             "startedAt": began, "finishedAt": began}}  # fmt: skip
+    done = {"phase": "Succeeded", "containerStatuses": [container | {"state": state}]}
+    for name, status in (("j-twice-job-0", refused), ("j-twice-last-0", done)):
+        await world.admin.merge(PODS, name, {"status": status}, "jobs", subresource="status")
+    await world.cluster.start_program("kubelet")
+    record = await world.parts.drive_to_the_end("twice")
+    assert (await world.volcano_job("twice"))["status"]["state"]["phase"] == "Failed"
+    assert (record.state, record.reason, record.attempt) == ("SUCCESS", "completed", 1)
+    _, runs = await world.history("twice")
+    assert [(run.phase, run.exit_code) for run in runs] == [("Succeeded", 0)] * 2
+
+
+async def test_an_evicted_program_that_ends_well_has_not_completed_its_job(world: World) -> None:
+    await world.submit("tidy")
+    await world.until("tidy", "RUNNING")
+    await world.cluster.kill_program("kubelet")
+    # Kubernetes since 1.27 (issue 118310): the phase is that of the exit code.
+    (pod,) = await world.pods("tidy")
+    (container,) = pod["status"]["containerStatuses"]
+    began = container["state"]["running"]["startedAt"]
+    state = {"running": None, "terminated": {"exitCode": 0, "reason": "Completed",
+                                             "startedAt": began, "finishedAt": began}}  # fmt: skip
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet",
+             "message": "The node was low on resource: memory."}  # fmt: skip
+    status = {"phase": "Succeeded", "containerStatuses": [container | {"state": state}],
+              "conditions": [*pod["status"].get("conditions", ()), taken]}  # fmt: skip
+    await world.admin.merge(PODS, "j-tidy-job-0", {"status": status}, "jobs", subresource="status")
+    await world.cluster.start_program("kubelet")
+    again = await world.until("tidy", "RUNNING", attempt=2)
+    assert (again.evictions, again.retries_used) == (1, 0)
+    attempts, runs = await world.history("tidy")
+    assert "The node was low on resource: memory." in (attempts[0].message or "")
+    assert (runs[0].phase, runs[0].reason) == ("Succeeded", "TerminationByKubelet")
+    await world.end("tidy")
 
 
 async def test_a_restart_that_volcano_missed_while_it_was_away_is_another_attempt(

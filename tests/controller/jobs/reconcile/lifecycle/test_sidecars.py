@@ -108,11 +108,16 @@ def test_a_pod_without_sidecars_is_left_to_its_kubelet() -> None:
     assert step_of(job(), left(others_running=())) == Wait()
 
 
+ELASTIC = [{"name": "job", "replicas": 2, "min_available": 1}]
+
+
 @pytest.mark.parametrize(
     ("fields", "code", "outcome"),
     [
         ({}, 1, State.FAILURE),
         ({"min_success": 1}, 1, State.SUCCESS),
+        ({"tasks": ELASTIC}, 1, State.SUCCESS),
+        ({"tasks": ELASTIC, "min_success": 2}, 1, State.FAILURE),
         ({}, 0, State.SUCCESS),
     ],
 )
