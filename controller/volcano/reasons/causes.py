@@ -45,9 +45,13 @@ webhooks).
 _SCHEDULING: Final = _table(
     (r"persistentvolumeclaim \"?[^\"]*\"? ?not found|can't find pvc", "missing_claim"),
     (r"unbound immediate PersistentVolumeClaims|waiting for first consumer", "unbound_claim"),
-    (r"Insufficient [\w./-]+|Too many pods|NotEnoughResources", "insufficient"),
-    (r"didn'?t match|untolerated taint|had taint|node\(s\) were unschedulable|node selector",
-     "no_matching_node"),
+    (r"Insufficient [\w./-]+|Too many pods|NotEnoughResources|pod number exceeded"
+     r"|resource fit failed|exceed max volume count", "insufficient"),
+    # Claims whose class waits for the first pod (``WaitForFirstConsumer``), per node.
+    (r"didn't find available persistent volumes|did not have enough free storage",
+     "unbound_claim"),
+    (r"didn'?t match|untolerated taint|had taint|node\(s\) were unschedulable|node selector"
+     r"|volume node affinity conflict|no available volume zone", "no_matching_node"),
     (r"0/0 nodes|no nodes available", "no_node"),
 )  # fmt: skip
 """Causes for pods that fit on no node (plugins of kube-scheduler and of Volcano)."""

@@ -92,6 +92,12 @@ def test_reasons_for_a_missing_pod_are_recognised(text: str, cause: str) -> None
         ('0/1 nodes are unavailable: persistentvolumeclaim "data" not found.', "missing_claim", []),
         ("0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims.",
          "unbound_claim", []),
+        ("0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 node(s) "
+         "didn't find available persistent volumes to bind.", "unbound_claim", []),
+        ("0/2 nodes are available: 2 node(s) had volume node affinity conflict.",
+         "no_matching_node", []),
+        ("0/3 nodes are unavailable: 1 node(s) pod number exceeded, 2 node(s) resource fit failed.",
+         "insufficient", []),
     ],
 )  # fmt: skip
 def test_reasons_for_an_unschedulable_pod_are_recognised(
