@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 import os
 import socket
 import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
-from contextlib import suppress
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ import yaml
 from controller.kube.client import Kube
 from controller.kube.kinds import NAMESPACES, SECRETS, SERVICE_ACCOUNTS
 from deploy.local.cluster import EmbeddedCluster
+from deploy.local.cluster.kubelet.images import MORE_VARIABLE
 from deploy.trial_token import for_controller, for_session
 from tests.controller.running import eventually
 from tests.deploy.kubernetes.in_cluster import SYSTEM, Account, read_addresses, request_token, start
@@ -125,6 +127,18 @@ class Trial:
 async def trial(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Trial]:
     folder = tmp_path_factory.mktemp("trial")
     objects = build("overlays/trial", folder)
+    images = folder / "images.json"
+    # As the image of that name on Docker Hub, and most others.
+    as_root = {"busybox": {"visible": [], "environment": {}, "user": 0}}
+    images.write_text(json.dumps(as_root))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(MORE_VARIABLE, str(images))
+        async with _trial(folder, objects) as one:
+            yield one
+
+
+@asynccontextmanager
+async def _trial(folder: Path, objects: list[Object]) -> AsyncIterator[Trial]:
     async with EmbeddedCluster() as cluster, Kube.connect(cluster.kubeconfig("admin")) as admin:
         one = Trial(cluster, admin, folder, objects)
         try:

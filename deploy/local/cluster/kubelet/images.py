@@ -4,7 +4,7 @@ A name is matched without registry and tag: ``quay.io/jupyter/base-notebook:1`` 
 ``jupyter/base-notebook``. A name that is not in the table fails like a pull of a missing image.
 
 The environment variable `MORE_VARIABLE` names a JSON file of further images: each has a name,
-``visible`` (paths) and ``environment``.
+``visible`` (paths), ``environment`` and, optionally, ``user``.
 """
 
 import json
@@ -98,6 +98,7 @@ def _read_more() -> dict[str, Image]:
             _PYTHON,
             environment=_environment(**image["environment"]),
             visible=(*_python_paths(), *map(Path, image["visible"])),
+            user=image.get("user", _PYTHON.user),
         )
         for name, image in json.loads(Path(path).read_text()).items()
     }
