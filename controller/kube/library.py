@@ -19,6 +19,7 @@ import threading
 from contextlib import suppress
 from importlib.util import find_spec, module_from_spec
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -75,7 +76,12 @@ from kubernetes_asyncio.client.configuration import Configuration  # noqa: E402
 vars(kubernetes_asyncio.client).update(ApiClient=ApiClient, Configuration=Configuration)
 RESTClientObject = kubernetes_asyncio.client.rest.RESTClientObject
 
-from kubernetes_asyncio.config import ConfigException, load_incluster_config, load_kube_config  # noqa: E402
+from kubernetes_asyncio.config import (  # noqa: E402
+    ConfigException,
+    kube_config,
+    load_incluster_config,
+    load_kube_config,
+)
 from kubernetes_asyncio.config.kube_config import KubeConfigMerger  # noqa: E402
 
 __all__ = [
@@ -85,6 +91,7 @@ __all__ = [
     "Configuration",
     "KubeConfigMerger",
     "RESTClientObject",
+    "forget_lost_files",
     "load_incluster_config",
     "load_kube_config",
     "prepare_connections",
@@ -131,6 +138,21 @@ def _make_socket(address: Any) -> socket.socket:
         if (option := getattr(socket, name, None)) is not None:
             made.setsockopt(socket.IPPROTO_TCP, option, value)
     return made
+
+
+def forget_lost_files() -> None:
+    """Have the library write its files of certificates again if they were removed or changed.
+
+    The certificates within a kubeconfig are in temporary files. A cleaner of such files removes
+    them after some days, and a full disk leaves empty ones.
+    """
+    files = kube_config._temp_files
+    for content, name in list(files.items()):
+        with suppress(OSError):
+            found = Path(name).read_bytes()
+            if content in (str(found), found.decode(errors="replace")):
+                continue
+        del files[content]
 
 
 def tls_of(rest: Any) -> ssl.SSLContext:

@@ -26,6 +26,7 @@ from controller.kube.library import (
     ApiClient,
     Configuration,
     RESTClientObject,
+    forget_lost_files,
     load_incluster_config,
     load_kube_config,
     prepare_connections,
@@ -179,6 +180,7 @@ class Credentials:
                 load_incluster_config(configuration, try_refresh_token=False)  # type: ignore[no-untyped-call]  # the library's
             else:
                 file = str(self._kubeconfig) if self._kubeconfig else None
+                forget_lost_files()
                 # It may start an exec credential plugin, which may hang. (TimeoutError: OSError.)
                 async with asyncio.timeout(CREDENTIALS_WAIT_SECONDS):
                     await load_kube_config(file, client_configuration=configuration)

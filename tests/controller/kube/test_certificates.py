@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import json
 import ssl
+import tempfile
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -97,11 +99,18 @@ class Site:
         (self.folder / "client.crt").write_bytes(made)
         (self.folder / "client.key").write_bytes(made)
 
-    def write(self) -> None:
-        """Write the kubeconfig."""
+    def _encoded(self, name: str) -> str:
+        return base64.b64encode((self.folder / name).read_bytes()).decode()
+
+    def write(self, *, inline: bool = False) -> None:
+        """Write the kubeconfig, *inline* with the certificates in it."""
         server = f"https://{HERE}:{self._server.port}"
         cluster = {"server": server, "certificate-authority": "ca.crt"}
         user = {"client-certificate": "client.crt", "client-key": "client.key"}
+        if inline:
+            authority, certificate, key = map(self._encoded, ("ca.crt", "client.crt", "client.key"))
+            cluster = {"server": server, "certificate-authority-data": authority}
+            user = {"client-certificate-data": certificate, "client-key-data": key}
         content = {
             "current-context": "c",
             "clusters": [{"name": "c", "cluster": cluster}],
@@ -160,6 +169,29 @@ async def test_a_rotated_client_certificate_is_used_by_all_connections(
         server.good = "second"
         site.show("second")
         for _ in range(6):
+            await kube.get(PODS, "a", "ns")
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied"])
+async def test_files_of_certificates_within_a_kubeconfig_are_made_again(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    made = tmp_path / "temporary"
+    made.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(made))
+    site = Site(tmp_path, server)
+    await site.serve_with_new_authority("one")
+    site.show("first")
+    site.write(inline=True)
+    async with Kube.connect(site.kubeconfig) as kube:
+        await kube.get(PODS, "a", "ns")
+        # A cleaner of temporary files removes those of the library; a full disk leaves empty ones.
+        for file in made.iterdir():
+            file.unlink() if how == "removed" else file.write_bytes(b"")
+        server.good = "second"
+        site.show("second")
+        site.write(inline=True)
+        for _ in range(3):
             await kube.get(PODS, "a", "ns")
 
 
