@@ -12,9 +12,14 @@ from typing import Final
 
 _LONGEST_PREFIX: Final = 16
 """The most bytes that are held back because they may begin a sequence."""
-_BEGIN: Final = re.compile(rb"(?:\x1b\]|\xc2\x9d)(?:0{0,8}52;|0{9})")
-"""Nine zeros have no purpose except to evade this pattern, so they match too."""
-_PERHAPS: Final = re.compile(rb"(?:\x1b|(?:\x1b\]|\xc2\x9d)0{0,8}(?:52?)?|\xc2)\Z")
+_EXECUTED: Final = re.compile(rb"\x1b([\x00-\x17\x19\x1c-\x1f\x7f]+)")
+"""Control characters after ESC: terminals execute or ignore them, and go on with the sequence."""
+_BEGIN: Final = re.compile(
+    rb"(?:\x1b\]|\xc2\x9d)(?:0{0,6}52;|[0-9]{0,8}[\x00-\x06\x08-\x17\x19\x1c-\x1f\x7f]|[0-9]{9})"
+)
+"""Terminals ignore control characters within a number, and some take 4294967348 for 52. Neither
+has a purpose except to evade this pattern, so they match too."""
+_PERHAPS: Final = re.compile(rb"(?:\x1b|(?:\x1b\]|\xc2\x9d)[0-9]{0,8}|\xc2)\Z")
 _END: Final = re.compile(rb"\x07|\xc2\x9c|\x1b\\|[\x18\x1a]|\x1b(?=[^\\])")
 """BEL or ST end a sequence; CAN, SUB and any other ESC abort it (ECMA-48, xterm's parser)."""
 
@@ -28,7 +33,7 @@ class ClipboardGuard:
 
     def feed(self, data: bytes) -> bytes:
         """Return the part of *data*, and of data held back before, that may be shown."""
-        data, self._held = self._held + data, b""
+        data, self._held = _EXECUTED.sub(b"\\1\x1b", self._held + data), b""
         shown = bytearray()
         while data:
             data = self._leave_out(data) if self._within else self._show(data, shown)

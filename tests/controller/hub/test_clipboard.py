@@ -15,6 +15,11 @@ COPIES = [
     b"\x1b]52;c;" + b"QUFB" * 5000 + b"\x07",
     b"\x1b]52;c;broken\x18",
     b"\x1b]52;c;broken\x1a",
+    # Terminals ignore control characters in the number, and a number of 32 bits wraps.
+    b"\x1b]5\x1c2;c;cm0K\x07",
+    b"\x1b]\x0052;c;cm0K\x07",
+    b"\xc2\x9d052\x7f;c;cm0K\x07",
+    b"\x1b]4294967348;c;cm0K\x07",
 ]
 SHOWN = [
     b"text ",
@@ -39,6 +44,17 @@ def test_all_output_but_clipboard_sequences_is_forwarded_in_any_split(
         shown += guard.feed(whole[at : at + size])
         at += size
     assert shown == b"".join([*(part for part in parts if part in SHOWN), b"end"])
+
+
+@pytest.mark.parametrize("controls", [b"\n", b"\x07\r\x7f", b"\x00" * 100])
+@given(st.lists(st.integers(0, 20), max_size=20))
+def test_control_characters_after_escape_hide_no_sequence(controls: bytes, cuts: list[int]) -> None:
+    whole = b"\x1b" + controls + b"]52;c;cm0K\x07end"
+    guard, shown, at = ClipboardGuard(), b"", 0
+    for size in [*cuts, len(whole)]:
+        shown += guard.feed(whole[at : at + size])
+        at += size
+    assert shown == controls + b"end", "terminals execute the controls, and go on with the sequence"
 
 
 @pytest.mark.parametrize("tail", [b"\x1b", b"\x1b]", b"\x1b]5", b"\xc2"])
