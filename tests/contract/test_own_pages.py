@@ -100,6 +100,8 @@ async def test_a_gateway_page_reads_no_byte_beyond_its_request(rig: Rig, serve: 
         ("PUT", "/.fumarole/open", "GET, HEAD, POST"),
         ("DELETE", "/.fumarole/sign-out", "GET, HEAD, POST"),
         ("POST", "/.fumarole/state", "GET, HEAD"),
+        # A registered method that aiohttp does not know.
+        ("VERSION-CONTROL", "/.fumarole/state", "GET, HEAD"),
     ],
 )
 async def test_other_methods_of_an_own_page_get_405_with_the_allowed_ones(

@@ -85,6 +85,7 @@ def framing_field(fields: Fields) -> bytes:
     return b"Content-Length: %d\r\n" % fields.length if fields.length >= 0 else b""
 
 
+_PAGE_METHODS: Final = frozenset({b"GET", b"HEAD", b"POST"})
 _OF_PAGES: Final = re.compile(
     rb"^(?:accept(?:-encoding|-language)?|cookie|origin|sec-fetch-(?:dest|mode|site)):"
     rb"[^\r\n]*\r\n",
@@ -98,10 +99,11 @@ def page_head(start: StartLine, fields: Fields, end_to_end: bytes) -> bytes:
     """Return the head of a request to one of our pages, whose response ends the connection.
 
     It contains only the fields that pages read, so that aiohttp has nothing to refuse with an error
-    text of its own (such as a repeated field). The gateway's credentials are left out: the page
-    gets the decision instead.
+    text of its own (such as a repeated field, or a registered method that it does not know). The
+    gateway's credentials are left out: the page gets the decision instead.
     """
-    lines = [b"%b %b HTTP/1.1\r\nHost: " % (start.method, start.target)]
+    method = start.method if start.method in _PAGE_METHODS else b"OPTIONS"  # which no page has
+    lines = [b"%b %b HTTP/1.1\r\nHost: " % (method, start.target)]
     lines += [fields.host.encode("ascii"), b"\r\n", *_OF_PAGES.findall(end_to_end)]
     if types := _TYPE.findall(end_to_end):
         lines.append(b"Content-Type: %b\r\n" % b", ".join(types))
