@@ -71,9 +71,12 @@ _SPOOFABLE: Final = (
 other proxies trust ``Remote-User`` and similar fields."""
 _SPOOFABLE_PREFIXES: Final = (b"x-forwarded-", b"x-auth-request-", b"x-webauth-")
 
-_COMMANDS: Final = (b"x-accel-redirect", b"x-sendfile", b"x-lighttpd-send-file")
-"""Response fields that tell the proxy in front of us to send something else: nginx one of its
-internal locations, Apache and lighttpd a file. The app is user code."""
+_COMMANDS: Final = (
+    *(b"x-accel-redirect", b"x-litespeed-location", b"x-reproxy-url", b"x-sendfile"),
+    *(b"x-sendfile2", b"x-lighttpd-send-file", b"x-lighttpd-send-tempfile"),
+)
+"""Response fields that tell the proxy in front of us to send something else: nginx and LiteSpeed an
+internal location, H2O another URL, Apache and lighttpd a file. The app is user code."""
 _COMMAND_PREFIXES: Final = (b"x-envoy-",)
 """Envoy's: ``X-Envoy-Immediate-Health-Check-Fail`` of one app would take the gateway out of service
 for all users."""
@@ -112,6 +115,8 @@ _RESPONSE: Final[Mapping[bytes, Meaning]] = {
     b"refresh": Meaning.REFRESH,
     b"clear-site-data": Meaning.DROP,
     b"alt-svc": Meaning.DROP,
+    # It would report requests of later visitors, also those of the host's next owner.
+    b"nel": Meaning.DROP,
     # It would extend a worker's scope to the gateway's own pages, where tokens are posted.
     b"service-worker-allowed": Meaning.DROP,
     b"sec-websocket-accept": Meaning.SOCKET_ACCEPT,

@@ -61,7 +61,9 @@ def test_every_response_has_frame_ancestors_and_is_private_by_default() -> None:
         "X-Forwarded-User: eve",
         "X-Accel-Redirect: /internal/", "x_accel_redirect: @other", "X-Sendfile: /etc/passwd",
         "X-LIGHTTPD-send-file: /etc/passwd", "X-Envoy-Immediate-Health-Check-Fail: 1",
-        "x-envoy-degraded: 1",
+        "x-envoy-degraded: 1", "X-Sendfile2: /etc/passwd 0-", "X-LiteSpeed-Location: /internal/",
+        "X-LIGHTTPD-send-tempfile: /tmp/a", "X-Reproxy-URL: http://10.0.0.1/",
+        'NEL: {"report_to":"a","max_age":31536000}',
     ],
 )  # fmt: skip
 def test_withheld_response_fields_are_dropped(line: str) -> None:
