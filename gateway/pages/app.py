@@ -13,7 +13,6 @@ from aiohttp import web
 
 from gateway.core.access.decision import JWKS_PATH, SIGN_OUT_PATH
 from gateway.core.access.refusals import REFUSALS, Refusal
-from gateway.core.http.oversize import CLEAR_PATH
 from gateway.core.http.response_heads import STRICT_TRANSPORT
 from gateway.pages.open import FRAME_PATH, OPEN_PATH, OpenPage
 from gateway.pages.responses import Responses
@@ -63,7 +62,6 @@ def make_pages(
     app.router.add_get("/.fumarole/state", session.state)
     app.router.add_get(FRAME_PATH, session.frame)
     app.router.add_get("/.fumarole/static/{name}", session.static)
-    app.router.add_get(CLEAR_PATH.decode(), session.clear_cookies)
     if session.public_keys is not None:
         app.router.add_get(JWKS_PATH.decode(), session.jwks)
     app.router.add_get("/", session.screen)

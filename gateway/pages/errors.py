@@ -16,7 +16,6 @@ from gateway.core.access.refusals import (
     json_page,
 )
 from gateway.core.http.accept import prefers_html
-from gateway.core.http.oversize import CLEAR_PATH
 from gateway.pages.assets import Inside
 from gateway.pages.documents import VARY, Card, Documents, link_action, page_headers
 from gateway.pages.texts import LANGUAGES, Texts, words_of
@@ -153,8 +152,6 @@ class PageErrors(RefusalRenderer):
         )
 
     def _actions(self, refusal: Refusal, texts: Texts) -> str:
-        if refusal.code == "head_too_large":
-            return link_action(CLEAR_PATH.decode(), texts("actions.clear_cookies"), first=True)
         if refusal.ends_at is not None:
             go_on = link_action("", texts("actions.go_on"), first=True)
             return go_on + self._ways_out(refusal, texts)

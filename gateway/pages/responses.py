@@ -9,7 +9,7 @@ from aiohttp import web
 from gateway.core.access.decision import ServePage
 from gateway.core.access.refusals import Refusal, RefusalRenderer, refusal_fields
 from gateway.core.access.site import Site
-from gateway.core.http.oversize import expiry_lines, foreign_cookie_names
+from gateway.core.http.cookies import expiry_lines, foreign_cookie_names
 from gateway.core.limits.rates import RefusalRate
 from gateway.observers.audit_log import AuditLog, Operation, Verified
 from gateway.pages.assets import Inside

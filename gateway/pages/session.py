@@ -14,7 +14,6 @@ from gateway.core.access.decision import ServePage, route_refusal
 from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
 from gateway.core.downstream.end_notice import make_notice, notice_starts_at
 from gateway.core.http.accept import accepts_gzip
-from gateway.core.http.oversize import is_same_origin_navigation
 from gateway.pages.assets import Assets, PortionedPayload
 from gateway.pages.documents import EndNotice, Screen
 from gateway.pages.errors import job_url
@@ -105,15 +104,6 @@ class SessionPages:
         if starting and route.status is not None:
             body["status"] = msgspec.to_builtins(route.status)
         return self.responses.json(body)
-
-    async def clear_cookies(self, request: web.Request) -> web.Response:
-        """Expire the cookies that are not the gateway's; only for clicks on pages of this host."""
-        mode = field_of(request, "Sec-Fetch-Mode") or None
-        if not is_same_origin_navigation(field_of(request, "Sec-Fetch-Site"), mode):
-            return self.responses.refuse(request, REFUSALS["other_origin"])
-        response = web.Response(status=303, headers={"Location": "/", "Cache-Control": "no-store"})
-        self.responses.expire_foreign(request, response)
-        return response
 
     async def static(self, request: web.Request) -> web.Response:
         """Serve a built file; it may be cached for good, since its name holds its hash."""

@@ -184,16 +184,6 @@ async def test_request_heads_are_limited_in_size(
         assert app.connections == []
 
 
-async def test_an_oversize_cookie_page_expires_no_cookie_without_a_click(rig: Rig) -> None:
-    session = await rig.session()
-    cookies = "; ".join(f"app{n}={'x' * 3000}" for n in range(110))
-    fields = [("Accept", "text/html"), ("Cookie", cookies)]
-    response = await rig.get(session, fields=fields)
-    assert response.status == 431
-    assert (response.get("Content-Type") or "").startswith("text/html")
-    assert response.all("Set-Cookie") == []
-
-
 # Methods
 
 # The registry of HTTP methods (iana.org/assignments/http-methods), without CONNECT, TRACE and

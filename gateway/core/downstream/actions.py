@@ -12,7 +12,6 @@ from typing import Protocol
 from gateway.core.access.refusals import Refusal
 from gateway.core.http.fields import Fields
 from gateway.core.http.heads import StartLine
-from gateway.core.http.oversize import OversizedHead
 from gateway.core.http.response_heads import ResponseFields, ResponseHead
 
 
@@ -133,10 +132,6 @@ class Actions(ABC):
 
         With *head_only* it has no content: the method is HEAD.
         """
-
-    @abstractmethod
-    def oversized_bytes(self, refusal: Refusal, head: OversizedHead, *, head_only: bool) -> bytes:
-        """Return the response to a head that is too large, and count it."""
 
     @abstractmethod
     def response_started(self, status: int) -> None:

@@ -242,13 +242,7 @@ class Connection(Exchange):
         start, fields = reader.start, reader.fields
         request_head = None if malformed or start is None or fields is None else (start, fields)
         head_only = request_head[0].method == b"HEAD" if request_head else reader.asks_for_head
-        if malformed and reader.oversized is not None:
-            response = self.oversized_bytes(refusal, reader.oversized, head_only=head_only)
-        else:
-            response = self.refusal_bytes(
-                refusal, request_head, close=not keeps, head_only=head_only
-            )
-        self.write(response)
+        self.write(self.refusal_bytes(refusal, request_head, close=not keeps, head_only=head_only))
         if keeps:
             self.phase = _AFTER_COMPLETED[self.phase]
             self._await_next_head()

@@ -5,6 +5,6 @@
 - :mod:`.response_heads` parses response heads, and what becomes of a 101; :mod:`.public_fields`
   adapts redirects and cookies to the public address.
 - :mod:`.headers` writes heads in canonical form; :mod:`.framing` frames bodies.
-- :mod:`.cookies` and :mod:`.oversize` keep the gateway's cookie apart from the app's.
+- :mod:`.cookies` keeps the gateway's cookies apart from the app's.
 - :mod:`.accept` and :mod:`.upgrade` handle single fields.
 """

@@ -7,11 +7,12 @@ that has one of the gateway's names is changed.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
 
 from gateway.core.access.grants import COOKIE_NAMES, HTTP_COOKIE_NAME
+from gateway.core.http.names import TOKEN
 
 FOREIGN_BYTES: Final = 32768
 """The app gets only as many of the other cookies as fit: neighbour sessions can set cookies too."""
@@ -28,6 +29,21 @@ MAX_OWN_COOKIES: Final = 1024
 """Cookies of a request that contain the gateway's cookie name: they take a millisecond. Browsers
 keep about two hundred cookies of a domain."""
 _MENTION: Final = re.compile(rb"%b[^;]*" % re.escape(_MARK))
+
+_LONG_BYTES: Final = 2 * FOREIGN_BYTES
+"""A longer field is shortened as it arrives."""
+_FIRST_BYTES: Final = FOREIGN_BYTES + 8192
+"""Kept of it: what the app gets, and the gateway's cookies among that."""
+_COOKIE_BYTES: Final = 4160
+"""Kept of one later cookie; browsers store 4 KiB of name and value."""
+_OWN_KEPT: Final = 4
+"""The gateway's cookies kept after those: one of each name is valid."""
+_MAX_NAMES: Final = 200
+_MAX_PAIRS: Final = 4096
+"""The maximum number of pairs examined in all fields together; browsers keep fewer of one
+domain."""
+_NAME: Final = re.compile(TOKEN)
+_FIELD: Final = re.compile(rb"(\ncookie:)([^\r\n]*)", re.IGNORECASE)
 
 _DOMAIN: Final = re.compile(rb";[ \t]*domain[ \t]*(?:[=;]|$)", re.IGNORECASE)
 # Whole attributes; a cookie can have thirty thousand, so they are not split.
@@ -49,27 +65,55 @@ def cut_cookie(value: bytes, name: bytes) -> tuple[bytes | None, list[bytes]]:
     empty afterwards. Only a cookie that contains the gateway's name is examined: a field can hold a
     hundred thousand cookies.
     """
-    found = value.find(_MARK)
-    if found < 0:
-        return value, []
     kept: list[bytes] = []
     ours: list[bytes] = []
-    crossed = begin = 0
-    while found >= 0:
-        begin = max(begin, value.rfind(b";", begin, found))
-        end = value.find(b";", found)
-        end = len(value) if end < 0 else end
-        match = _OURS.fullmatch(value, begin, end)
-        if match is not None:
-            kept.append(value[crossed:begin])
-            crossed = end
-            if match[1] == name and len(ours) < _MAX_VALUES:
-                ours.append(match[2].strip(_WHITE))
-        begin, found = end, value.find(_MARK, end)
+    crossed = 0
+    for match in _own_cookies(value, 0, len(value)):
+        kept.append(value[crossed : match.start()])
+        crossed = match.end()
+        if match[1] == name and len(ours) < _MAX_VALUES:
+            ours.append(match[2].strip(_WHITE))
+    if not crossed:
+        return value, []
     left = b"".join((*kept, value[crossed:]))
     if left.startswith(b";") and not value.startswith(b";"):
         left = left[1:].lstrip(_WHITE)
     return (left if left.strip(b" \t;") else None), ours
+
+
+def _own_cookies(value: bytes, begin: int, until: int) -> Iterator[re.Match[bytes]]:
+    """Yield the cookies of *value* that have one of our names, each with the semicolon before."""
+    found = value.find(_MARK, begin, until)
+    while found >= 0:
+        begin = max(begin, value.rfind(b";", begin, found))
+        end = value.find(b";", found, until)
+        end = until if end < 0 else end
+        match = _OURS.fullmatch(value, begin, end)
+        if match is not None:
+            yield match
+        begin, found = end, value.find(_MARK, end, until)
+
+
+def without_excess(head: bytes) -> bytes:
+    """Return *head*, or the beginning of one, without cookies that are too many for anybody.
+
+    Apps and neighbour sessions can have a browser send 700 KB of cookies: 180 of 4 KiB for a
+    domain. The app gets the first ones, the gateway its own. Semicolons take the place of the
+    others, so that no later cookie counts as one of the first. The last one may be incomplete.
+    """
+    return _FIELD.sub(
+        lambda field: field[1] + _shortened(field[2], complete=field.end() < len(head)), head
+    )
+
+
+def _shortened(value: bytes, *, complete: bool) -> bytes:
+    if len(value) <= _LONG_BYTES:
+        return value
+    end = len(value) if complete else max(0, value.rfind(b";"))
+    first = truncate_cookies(value[:end], _FIRST_BYTES)
+    own = islice(_own_cookies(value, len(first), end), _OWN_KEPT)
+    kept = (value[one.start() : one.end()][:_COOKIE_BYTES] for one in own)
+    return b"".join((first.ljust(_FIRST_BYTES, b";"), *kept, value[end:][:_COOKIE_BYTES]))
 
 
 def has_too_many_own_cookies(values: Sequence[bytes]) -> bool:
@@ -87,7 +131,7 @@ def truncate_cookies(value: bytes, most: int) -> bytes:
     """
     if len(value) <= most:
         return value
-    return value[: max(0, value.rfind(b";", 0, most + 1))]
+    return value[: max(0, value.rfind(b";", 0, most + 1))].rstrip(b"; \t")
 
 
 def may_set_cookie(value: bytes) -> bool:
@@ -172,3 +216,36 @@ def framed_cookie(value: bytes) -> bytes:
     Without these attributes browsers drop every cookie that is set in such a frame.
     """
     return _FRAME_ATTRIBUTE.sub(b"", value) + b"; SameSite=None; Secure; Partitioned"
+
+
+def expiry_lines(names: Iterable[bytes], *, base: str, secure: bool, framed: bool) -> list[str]:
+    """Return ``Set-Cookie`` lines that expire each of *names*, for its host and for all of *base*.
+
+    All are for the path ``/``: a cookie for a folder is sent to that folder only. With *framed*,
+    cookies of frames of other sites (Partitioned) are expired, too.
+    """
+    end = "=; Path=/; Max-Age=0"
+    ends = [end + ("; Secure" if secure else "") + domain for domain in ("", f"; Domain={base}")]
+    if framed:
+        ends.append(f"{end}; SameSite=None; Secure; Partitioned")
+    return [name.decode("ascii") + each for name in names for each in ends]
+
+
+def foreign_cookie_names(values: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Return the names of the cookies in *values* that are not ours, up to a limit.
+
+    The gateway's cookies are left out, since losing them would end the session. So are names that
+    could inject a field.
+    """
+    found: dict[bytes, None] = {}
+    left = _MAX_PAIRS
+    for value in values:
+        pairs = value.split(b";", left)[:left]
+        left -= len(pairs)
+        for pair in pairs:
+            name = pair.partition(b"=")[0].strip(b" \t")
+            if name not in COOKIE_NAMES and _NAME.fullmatch(name):
+                found[name] = None
+            if len(found) == _MAX_NAMES:
+                return tuple(found)
+    return tuple(found)

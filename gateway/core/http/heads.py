@@ -19,7 +19,8 @@ MAX_HEAD_BYTES: Final = 65536
 """Of a head without its cookies. Neighbour sessions set cookies too, so cookies have a limit of
 their own."""
 MAX_COOKIE_BYTES: Final = 262144
-"""Of all ``Cookie`` fields of a request, names and line ends included."""
+"""Of all ``Cookie`` fields of a request, names and line ends included. What nobody reads of them is
+dropped before (:mod:`gateway.core.http.request_reader`)."""
 MAX_TARGET_BYTES: Final = 16384
 MAX_FIELDS: Final = 256
 MAX_MEMBERS: Final = 256
@@ -46,7 +47,8 @@ _START_WITH_PATH = re.compile(
 _ABSOLUTE = re.compile(rb"(https?)://([^/?]*)(.*)", re.IGNORECASE)
 _DEFAULT_PORTS: Final = {b"http": b":80", b"https": b":443"}
 
-_COOKIE_LINE = re.compile(rb"(?<=\n)cookie:[^\n]*\n?", re.IGNORECASE)
+_COOKIE_LINE = re.compile(rb"\ncookie:[^\n]*", re.IGNORECASE)
+"""With the line feed before it, not the one after it: the search begins with a single character."""
 _LOOK_AGAIN_BITS: Final = 14
 """A large incomplete head is measured again whenever it has grown by 16 KiB."""
 

@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.core.http.cookies import has_too_many_own_cookies, without_excess
 from gateway.core.http.fields import (
     FieldReader,
     Fields,
@@ -21,8 +22,8 @@ from gateway.core.http.heads import (
     find_end,
     find_start_line,
     read_start_line,
+    search_end,
 )
-from gateway.core.http.oversize import OversizedHead, read_oversized
 from gateway.core.http.upgrade import is_valid_upgrade
 from shared.bounded import BoundedDict
 
@@ -30,6 +31,11 @@ _HEAD: Final = b"HEAD "
 MAX_EMPTY_LINES: Final = 8
 """Empty lines before a request line: some clients send one after a body."""
 _EXPECT: Final = re.compile(rb"^expect:[^\r\n]*\r\n", re.IGNORECASE | re.MULTILINE)
+
+MAX_EXCESS_BYTES: Final = 1 << 20
+"""Of cookies that are dropped as a head arrives."""
+_DROP_BITS: Final = 17
+"""They are dropped whenever another 128 KiB of a head have arrived."""
 
 MAX_SECTIONS: Final = 512
 MAX_SECTION_BYTES: Final = 4096
@@ -125,6 +131,7 @@ class RequestReader:
     __slots__ = (
         "_begin",
         "_empty_lines",
+        "_excess",
         "_fields",
         "_known",
         "_refused",
@@ -132,7 +139,6 @@ class RequestReader:
         "end_to_end",
         "fields",
         "head",
-        "oversized",
         "partial",
         "section",
         "start",
@@ -155,8 +161,8 @@ class RequestReader:
         """The last head as received, until its request is admitted: the app gets the rest."""
         self._begin = 0
         """Where its fields begin."""
-        self.oversized: OversizedHead | None = None
-        """What was parsed of a head that was refused as too large."""
+        self._excess = 0
+        """The bytes of cookies that this head has lost."""
         self._refused = b""
         """The first bytes of a head that was refused."""
 
@@ -174,18 +180,31 @@ class RequestReader:
                 return data[end:]
             if data[:1] == b"\r":
                 data, seen = self._skip_empty_lines(data), 0
+            excess = self._excess
+            if (excess + len(data)) >> _DROP_BITS != (excess + seen) >> _DROP_BITS:
+                data, seen = self._without_excess(data, seen), 0
             end = find_end(data, seen)
             if not end:
                 self.partial = data
                 return None
             self.partial = b""
             self._parse(data[:end])
-        except HeadRefused as refused:
-            if refused.code == "head_too_large":
-                self.oversized = read_oversized(data)
+        except HeadRefused:
             self._refused = data[: len(_HEAD)]
             raise
         return data[end:]
+
+    def _without_excess(self, data: bytes, seen: int) -> bytes:
+        """Return *data* without the cookies of its head that nobody gets."""
+        end = search_end(data, seen) or len(data)
+        head = data[:end]
+        if has_too_many_own_cookies([head]):
+            raise HeadRefused("head_too_large")
+        short = without_excess(head)
+        self._excess += end - len(short)
+        if self._excess > MAX_EXCESS_BYTES:
+            raise HeadRefused("head_too_large")
+        return short + data[end:]
 
     @property
     def asks_for_head(self) -> bool:
@@ -256,7 +275,7 @@ class RequestReader:
             self._known.put(last)
 
     def _accept(self, start: StartLine, fields: Fields, end_to_end: bytes) -> None:
-        self.fields, self.end_to_end, self._empty_lines = fields, end_to_end, 0
+        self.fields, self.end_to_end, self._empty_lines, self._excess = fields, end_to_end, 0, 0
         self.cached = None
         if start.minor == 0 or start.authority is not None:
             check_consistency(start, fields)

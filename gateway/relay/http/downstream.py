@@ -16,7 +16,6 @@ from gateway.core.downstream.phases import Event, Phase, transitions
 from gateway.core.http.accept import languages_in
 from gateway.core.http.fields import Fields
 from gateway.core.http.heads import StartLine
-from gateway.core.http.oversize import OversizedHead
 from gateway.core.http.public_fields import PublicView, adapt_fields
 from gateway.core.http.response_heads import ResponseFields
 from gateway.core.limits.addresses import client_address, client_of_key, is_within, limit_key
@@ -340,19 +339,6 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             page = page._replace(fields=(*page.fields, *cookies))
         date = self.date.field()
         return write_response(refusal, page, close=close, head_only=head_only, date=date)
-
-    def oversized_bytes(self, refusal: Refusal, head: OversizedHead, *, head_only: bool) -> bytes:
-        """Return the response that expires the cookies of a head too large, and count it."""
-        self._count(refusal)
-        parts = self.context.parts
-        page = parts.errors.render(refusal, head.accept, head.languages)
-        site = parts.site
-        expired = head.expiry_fields(
-            base=site.base, secure=site.scheme == "https", framed=bool(site.embed_origins)
-        )
-        page = page._replace(fields=page.fields + expired)
-        date = self.date.field()
-        return write_response(refusal, page, close=True, head_only=head_only, date=date)
 
     def _count(self, refusal: Refusal) -> None:
         meters = self.context.meters

@@ -143,9 +143,6 @@ class Machine(Connection):
         page = RefusalRenderer().render(refusal, b"")
         return write_response(refusal, page, close=close, head_only=head_only)
 
-    def oversized_bytes(self, refusal: Refusal, head: Any, *, head_only: bool) -> bytes:
-        return self.refusal_bytes(refusal, None, close=True, head_only=head_only)
-
     def public_fields(self, fields: ResponseFields) -> bytes:
         return fields.end_to_end
 

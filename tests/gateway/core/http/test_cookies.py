@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 from gateway.core.http.cookies import (
     cut_cookie,
     domain_cookies,
+    expiry_lines,
+    foreign_cookie_names,
     framed_cookie,
     may_set_cookie,
     truncate_cookies,
+    without_excess,
     without_own_domain,
 )
 
@@ -201,3 +204,64 @@ def test_a_hostile_cookie_costs_linear_time(start: bytes, filler: bytes) -> None
         without_own_domain(value, b"s.apps.x")
         framed_cookie(value)
     assert time.process_time() - began < 2.0
+
+
+# Too many cookies
+
+
+def bomb(count: int) -> bytes:
+    """The cookies of a browser that another session has filled: 4 KiB each."""
+    return b"; ".join(b"s%d=%b" % (n, b"x" * 4000) for n in range(count))
+
+
+@pytest.mark.parametrize("complete", [True, False])
+def test_of_too_many_cookies_the_first_and_the_gateways_are_kept(complete: bool) -> None:
+    value = b"%b; __Host-fumarole=ours; a=1" % bomb(50)
+    head = b"GET / HTTP/1.1\r\ncooKie: " + value + (b"\r\nX: 1\r\n" if complete else b"")
+    short = without_excess(head)
+    assert len(short) < 64_000
+    assert without_excess(short) == short
+    line = short.split(b"\r\n")[1]
+    assert line.startswith(b"cooKie: " + bomb(8))
+    left, ours = cut_cookie(line, OURS)
+    assert (left is not None, ours) == (True, [b"ours"])
+    assert short.endswith(b"\r\nX: 1\r\n" if complete else b"; a=1")
+
+
+def test_a_cookie_within_a_dropped_one_does_not_become_a_cookie() -> None:
+    long = b"a=" + b"x" * 100_000
+    short = without_excess(b"GET / HTTP/1.1\r\nCookie: %b" % long)
+    later = short + b"__Host-fumarole=ours"
+    assert cut_cookie(later.split(b"\r\n")[1], OURS)[1] == []
+
+
+def test_few_cookies_are_kept_as_they_are() -> None:
+    head = b"GET / HTTP/1.1\r\nCookie: %b\r\nCookie: b=1\r\n\r\n" % bomb(16)
+    assert without_excess(head) == head
+
+
+def test_cookies_of_hosts_and_of_frames_are_expired() -> None:
+    assert expiry_lines([b"a"], base="x", secure=False, framed=False) == [
+        "a=; Path=/; Max-Age=0",
+        "a=; Path=/; Max-Age=0; Domain=x",
+    ]
+    assert expiry_lines([b"a"], base="x", secure=True, framed=True) == [
+        "a=; Path=/; Max-Age=0; Secure",
+        "a=; Path=/; Max-Age=0; Secure; Domain=x",
+        "a=; Path=/; Max-Age=0; SameSite=None; Secure; Partitioned",
+    ]
+
+
+def test_cookie_names_that_could_inject_a_field_are_skipped() -> None:
+    assert foreign_cookie_names([b"a b=1; \xff=1; =2; ; c\x00=1; good=1; fumarole=d"]) == (b"good",)
+
+
+def test_the_number_of_expired_cookies_fits_a_response() -> None:
+    many = b"; ".join(b"c%d=%b" % (n, b"x" * 90) for n in range(500))
+    assert len(foreign_cookie_names([many, many])) == 200
+
+
+def test_only_as_many_cookies_as_browsers_keep_are_read() -> None:
+    assert foreign_cookie_names([b";" * 250_000 + b"a=1"]) == ()
+    assert foreign_cookie_names([b";" * 4000, b";" * 250_000, b"a=1"]) == ()
+    assert foreign_cookie_names([b";" * 4000 + b"a=1", b"b=1"]) == (b"a", b"b")
