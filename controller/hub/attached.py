@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from time import monotonic, perf_counter
+from time import monotonic
 from typing import Final
 
 from aiohttp import ClientError, WSMsgType, web
@@ -32,13 +32,21 @@ from controller.hub.protocol import (
     revoked_input_text,
     shells_text,
     skipped_text,
+    typed_text,
 )
 from controller.hub.shell import Reader, Shell, ShellEnd
-from controller.hub.turns import WORK_SECONDS
+from controller.hub.turns import Turn
 from controller.hub.window import SendWindow
 from shared.tokens import Mode
 
 PIECE_BYTES: Final = 64 * 1024
+INPUT_BYTES: Final = 256 * 1024
+"""How much input may wait for the shell before no more messages are read. A page that counts its
+input sends half of this at most, so that its pings are answered while a program reads nothing."""
+INPUT_PIECE_BYTES: Final = 32 * 1024
+ACKNOWLEDGED_BYTES: Final = 4 * 1024
+# What a piece of input costs, however small it is.
+_PIECE_COST: Final = 64
 # A client is disconnected if it, or the shell for its input, accepts no byte for so long.
 STUCK_SECONDS: Final = 30.0
 PING_SECONDS: Final = 30.0
@@ -48,7 +56,7 @@ _AFTER_A_GAP: Final = b"\x18\x1b[m"
 
 
 class _Stuck(Exception):
-    """The client accepts no output, or the shell accepts no input."""
+    """The client accepts no output, or sends more input than may wait for the shell."""
 
 
 class Attached:
@@ -59,6 +67,8 @@ class Attached:
         mode: Whether the client may send input; the hub itself enforces this.
         holder: The client's grant, so that a revocation finds its input.
         resume: The position from which to send output; None for clients of earlier versions.
+        client: The client's name for itself, by which its input is counted over several
+            connections; None for clients of earlier versions.
         names: Returns the current names of the session's shells.
         abort: Resets the connection and drops unsent data.
     """
@@ -72,10 +82,15 @@ class Attached:
         abort: Callable[[], None],
         holder: Holder,
         resume: Resume | None,
+        client: str | None,
         names: Callable[[], Sequence[str]],
     ) -> None:
         self._holder = holder
         self._resume = resume
+        self._client = client
+        self._input: asyncio.Queue[bytes | Size] = asyncio.Queue()
+        self._input_cost = 0
+        self._has_room = asyncio.Event()
         self._names = names
         self._told: Sequence[str] = ("",)
         self._told_suspect = False
@@ -90,24 +105,30 @@ class Attached:
         """Relay output and input until the client leaves or the shell ends; then close."""
         shell, resumed = self._shell, self._shell.visited
         ring, resume = shell.scrollback, self._resume
-        reader = shell.enter(self._holder, may_type=self._mode == "control", resume=resume)
+        may_type = self._mode == "control"
+        reader = shell.enter(self._holder, may_type=may_type, resume=resume, client=self._client)
         begin = (shell.stream_id, reader.position, ring.end) if resume is not None else None
-        first = attached_text(mode=self._mode, resumed=resumed, size=self._size, begin=begin)
+        typed = None if self._client is None else reader.input.typed
+        first = attached_text(
+            mode=self._mode, resumed=resumed, size=self._size, begin=begin, typed=typed
+        )
         # Taken now: output that arrives before the first message would otherwise be sent twice.
         replay = ring.replay() if resume is None else b""
         showing = asyncio.create_task(self._show(reader, first, replay))
+        reading = asyncio.create_task(self._receive(reader))
         typing = asyncio.create_task(self._type(reader))
+        tasks = (showing, reading, typing)
         try:
-            done, _ = await asyncio.wait((showing, typing), return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if showing in done and (ending := _result(showing)):
                 await self._goodbye(ending)
             elif any(isinstance(task.exception(), _Stuck) for task in done):
                 await self._close(TRY_LATER, "too slow")
         finally:
             shell.leave(reader)
-            showing.cancel()
-            typing.cancel()
-            await asyncio.gather(showing, typing, return_exceptions=True)
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
             await self._close(TRY_LATER, "")
 
     # Output
@@ -164,7 +185,7 @@ class Attached:
     async def _bytes(self, data: bytes) -> None:
         await self._within_bounds(self._socket.send_bytes(data))
 
-    async def _within_bounds(self, sending: Awaitable[None]) -> None:
+    async def _within_bounds(self, sending: Awaitable[object]) -> None:
         try:
             async with asyncio.timeout(STUCK_SECONDS):
                 await sending
@@ -173,31 +194,29 @@ class Attached:
 
     # Input
 
-    async def _type(self, reader: Reader) -> None:
-        """Send the client's input to the shell, until the client leaves."""
-        may_type = self._mode == "control"
-        until = perf_counter() + WORK_SECONDS
+    async def _receive(self, reader: Reader) -> None:
+        """Receive the client's messages, until the client leaves and its input is sent."""
+        may_type, turn = self._mode == "control", Turn()
         while True:
             message = await self._socket.receive()
-            if perf_counter() >= until:
-                # aiohttp returns queued messages without a turn of the loop between them.
-                await asyncio.sleep(0)
-                until = perf_counter() + WORK_SECONDS
-            if message.type in (WSMsgType.CLOSE, WSMsgType.CLOSING, WSMsgType.CLOSED):
-                return
-            if message.type is WSMsgType.ERROR:
-                return
-            if message.type is WSMsgType.PING:
-                # Not aiohttp's own Pong, which waits without a deadline for a client that does not
-                # read.
-                await self._within_bounds(self._socket.pong(message.data))
-                continue
-            if message.type is WSMsgType.PONG:
-                continue
-            if message.type is WSMsgType.TEXT:
-                await self._take_text(message.data, reader)
-            elif may_type:
-                await self._within_bounds(self._shell.type(message.data, reader))
+            # aiohttp returns queued messages without a turn of the loop between them.
+            await turn.pause()
+            match message.type:
+                case WSMsgType.CLOSE | WSMsgType.CLOSING | WSMsgType.CLOSED | WSMsgType.ERROR:
+                    break
+                case WSMsgType.PING:
+                    # Not aiohttp's own Pong, which waits without a deadline for a client that does
+                    # not read.
+                    await self._within_bounds(self._socket.pong(message.data))
+                case WSMsgType.TEXT:
+                    await self._take_text(message.data, reader)
+                case WSMsgType.BINARY if may_type:
+                    await self._queue(message.data)
+                case _:
+                    pass
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(GOODBYE_SECONDS):
+                await self._input.join()
 
     async def _take_text(self, text: str, reader: Reader) -> None:
         if reader.ending is not None:
@@ -211,9 +230,35 @@ class Attached:
             case Renew() if reader.may_type:
                 self._shell.renew()
             case Resize(size=Size() as size) if reader.may_type:
-                await self._within_bounds(self._shell.resize(size))
+                await self._queue(size)
             case _:
                 pass
+
+    async def _queue(self, piece: bytes | Size) -> None:
+        """Queue *piece* for the shell; return when there is room for more."""
+        self._input.put_nowait(piece)
+        self._input_cost += _cost(piece)
+        if self._input_cost > INPUT_BYTES:
+            self._has_room.clear()
+            await self._within_bounds(self._has_room.wait())
+
+    async def _type(self, reader: Reader) -> None:
+        """Send the queued input to the shell, and tell the client how much the shell has."""
+        told, turn = reader.input.typed, Turn()
+        while True:
+            piece = await self._input.get()
+            await turn.pause()
+            if isinstance(piece, Size):
+                await self._shell.resize(piece)
+            else:
+                for begin in range(0, len(piece), INPUT_PIECE_BYTES):
+                    await self._shell.type(piece[begin : begin + INPUT_PIECE_BYTES], reader)
+            self._input_cost -= _cost(piece)
+            self._has_room.set()
+            self._input.task_done()
+            if self._client is not None and reader.input.typed - told >= ACKNOWLEDGED_BYTES:
+                told = reader.input.typed
+                await self._text(typed_text(told))
 
     # The end
 
@@ -234,6 +279,10 @@ class Attached:
                 await self._socket.close(code=code, message=reason)
         except (ClientError, ConnectionError, TimeoutError):
             self._abort()  # otherwise the connection stays until the client reads queued data
+
+
+def _cost(piece: bytes | Size) -> int:
+    return _PIECE_COST + (len(piece) if isinstance(piece, bytes) else 0)
 
 
 def make_socket() -> web.WebSocketResponse:

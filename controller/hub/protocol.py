@@ -126,14 +126,22 @@ def read_name(name: str) -> str:
 
 
 def attached_text(
-    *, mode: Mode, resumed: bool, size: Size, begin: tuple[str, int, int] | None = None
+    *,
+    mode: Mode,
+    resumed: bool,
+    size: Size,
+    begin: tuple[str, int, int] | None = None,
+    typed: int | None = None,
 ) -> str:
     """Return the first message, which precedes any output.
 
     *begin* is for clients that sent a position: the stream, the offset of the output that follows,
-    and the current end of the output.
+    and the current end of the output. *typed* is for clients that named themselves: how many bytes
+    of their input the shell has.
     """
-    place = {} if begin is None else dict(zip(("stream", "offset", "end"), begin, strict=True))
+    place: dict[str, Any] = {} if typed is None else {"typed": typed}
+    if begin is not None:
+        place |= zip(("stream", "offset", "end"), begin, strict=True)
     return _text("attached", mode=mode, resumed=resumed, cols=size.cols, rows=size.rows, **place)
 
 
@@ -155,6 +163,11 @@ def pong_text() -> str:
 def resized_text(size: Size) -> str:
     """Return the message that the terminal was resized."""
     return _text("resized", cols=size.cols, rows=size.rows)
+
+
+def typed_text(offset: int) -> str:
+    """Return the message that the shell has all of the client's input before *offset*."""
+    return _text("typed", offset=offset)
 
 
 def revoked_input_text() -> str:

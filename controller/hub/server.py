@@ -76,6 +76,7 @@ class AttachHandler:
         try:
             resume = read_resume(request.query)
             name = read_name(request.query["shell"]) if request.query.get("shell") else ""
+            own = read_name(request.query["client"]) if "client" in request.query else None
         except ValueError as error:
             raise _Refused(400, "bad_query", str(error)) from None
         found = await self._open(attach, name, resume)
@@ -94,6 +95,7 @@ class AttachHandler:
             abort=_aborting(request),
             holder=holder_of(attach),
             resume=resume,
+            client=own,
             names=names,
         )
         self._clients += 1

@@ -26,6 +26,8 @@ from controller.kube.exec import Exited, TerminalStream
 WINDOW_BYTES: Final = 128 * 1024
 PAUSE_SECONDS: Final = 1.0
 HANG_UP_SECONDS: Final = 2.0
+MOST_CLIENTS: Final = 64
+"""The most clients whose input is counted; the one that attached longest ago is forgotten first."""
 MOST_TYPISTS: Final = 4096
 """The most grants that are remembered as having sent input to one shell."""
 
@@ -54,7 +56,19 @@ def ending_of(exited: Exited) -> ShellEnd:
 
 
 ACCESS_REVOKED: Final = ShellEnd(REVOKED, "the grant was revoked")
+ATTACHED_AGAIN: Final = ShellEnd(REPLACED, "the client has attached again")
 BEGUN_ANEW: Final = ShellEnd(REPLACED, "a user who had sent input was revoked: a new shell starts")
+
+
+class ClientInput:
+    """The input of a client over all its connections, of which only the latest may send."""
+
+    __slots__ = ("reader", "typed")
+
+    def __init__(self) -> None:
+        self.typed = 0
+        """How many bytes were sent to the shell."""
+        self.reader: Reader | None = None
 
 
 class Reader:
@@ -63,13 +77,16 @@ class Reader:
     ``holder`` is its grant. ``ending`` is set if it is disconnected before the shell ends.
     """
 
-    __slots__ = ("changed", "counts", "ending", "holder", "may_type", "next", "position", "taken")
+    __slots__ = (
+        "changed", "counts", "ending", "holder", "input", "may_type", "next", "position", "taken",
+    )  # fmt: skip
 
     def __init__(self, position: int, holder: Holder, *, may_type: bool) -> None:
         self.position = position
         # Output before it is skipped.
         self.next = 0
         self.holder = holder
+        self.input = ClientInput()
         self.may_type = may_type
         self.ending: ShellEnd | None = None
         self.changed = asyncio.Event()
@@ -105,6 +122,7 @@ class Shell:
         self._drain = Drain(self._leave_out)
         self._typing = asyncio.Lock()
         self._stop = asyncio.Event()
+        self._inputs: dict[tuple[str, str], ClientInput] = {}
         self._typists: set[Holder] = set()
         self.suspect = False
         """Whether a user whose grant was revoked since has sent input."""
@@ -230,13 +248,31 @@ class Shell:
         """Whether a client is attached."""
         return bool(self._readers)
 
-    def enter(self, holder: Holder, *, may_type: bool, resume: Resume | None) -> Reader:
-        """Return a new client's position; without *resume* it is the end of the replay."""
+    def enter(
+        self, holder: Holder, *, may_type: bool, resume: Resume | None, client: str | None = None
+    ) -> Reader:
+        """Return a new client's position; without *resume* it is the end of the replay.
+
+        *client* is the client's name for itself. An earlier connection of the same client and user
+        ends, so that the count of its input is final.
+        """
         reader = Reader(self._place(resume), holder, may_type=may_type)
+        if client is not None and may_type:
+            self._go_on_with_input(reader, (holder.sub, client))
         self._readers.add(reader)
         self._scrollbacks.attach(self.scrollback)
         self.visited = True
         return reader
+
+    def _go_on_with_input(self, reader: Reader, name: tuple[str, str]) -> None:
+        reader.input = self._inputs.pop(name, reader.input)
+        self._inputs[name] = reader.input
+        if len(self._inputs) > MOST_CLIENTS:
+            del self._inputs[next(iter(self._inputs))]
+        earlier, reader.input.reader = reader.input.reader, reader
+        if earlier is not None and earlier.ending is None:
+            earlier.ending = ATTACHED_AGAIN
+            earlier.changed.set()
 
     def _place(self, resume: Resume | None) -> int:
         ring = self.scrollback
@@ -288,6 +324,8 @@ class Shell:
             if data in INTERRUPTS and self._waits_for(reader):
                 self._drain.begin()
                 self._moved.set()
+            # Counted before the wait: the stream has taken it by then.
+            reader.input.typed += len(data)
             await self._stream.send(data)
 
     def _waits_for(self, reader: Reader) -> bool:

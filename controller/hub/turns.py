@@ -16,6 +16,19 @@ WORK_SECONDS: Final = 0.001
 """After this time in one turn of the loop, other clients are served first."""
 
 
+class Turn:
+    """What one client may use of the loop before others are served."""
+
+    def __init__(self) -> None:
+        self._until = perf_counter() + WORK_SECONDS
+
+    async def pause(self) -> None:
+        """Let others run if the turn is over."""
+        if perf_counter() >= self._until:
+            await asyncio.sleep(0)
+            self._until = perf_counter() + WORK_SECONDS
+
+
 class _Handler(Protocol):
     def data_received(self, data: bytes) -> None: ...
     def pause_reading(self) -> None: ...

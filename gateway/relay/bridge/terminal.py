@@ -25,7 +25,7 @@ MAX_TEXT_BYTES: Final = 65536
 """A fragmented text message is reassembled, so that it can be checked."""
 
 
-_WANTED: Final = re.compile(rb"(after)=(-?[0-9]{1,15})|(shell|stream)=([0-9a-z]{1,32})")
+_WANTED: Final = re.compile(rb"(after)=(-?[0-9]{1,15})|(shell|stream|client)=([0-9a-z]{1,32})")
 
 
 class TerminalBridge(WebSocketBridge):

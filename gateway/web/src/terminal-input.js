@@ -1,8 +1,11 @@
-// The input of a terminal: bytes typed during a short loss of the connection are sent after it.
+// The input of a terminal. It is kept until the shell has it, so that what a lost connection has
+// swallowed is sent over the next one, once.
 
-const PIECE = 65536;
+const PIECE = 32_768;
+// More would fill the connection while a program reads nothing, and pings would get no answer.
+const WINDOW = 131_072;
 // A line with a gap in its middle may be another command. After a longer loss the user has seen the
-// card, and may have gone on elsewhere: then nothing is sent that was typed meanwhile.
+// card, and may have gone on elsewhere: then nothing is sent that the shell does not have yet.
 const HELD_MS = 3_000;
 const HELD_BYTES = 4_096;
 
@@ -15,25 +18,30 @@ export class Input {
     this.socket = null;
     // The shell that has read the input so far.
     this.stream = null;
-    this.lostAt = 0;
-    this.held = [];
+    // How many bytes the shell has; null with hubs that do not tell.
+    this.typed = null;
+    // The bytes after those: sent, and not sent yet.
+    this.sent = [];
+    this.ahead = 0;
+    this.waiting = [];
     this.heldBytes = 0;
+    this.lostAt = 0;
     this.isCut = false;
   }
 
   /**
-   * Sends to *socket* from now on, at first what is held, if it was typed into this shell. Returns
-   * whether text was discarded.
+   * Sends to *socket* from now on, at first what this shell does not have yet: it has *typed* bytes.
+   * Returns whether text was discarded.
    */
-  attach(socket, stream) {
-    const fits = stream !== null && stream === this.stream && this.isRecent();
-    const held = fits ? this.held.splice(0) : [];
-    this.forget();
-    const { isCut } = this;
-    this.isCut = false;
-    this.socket = socket;
-    this.stream = stream;
-    held.forEach((bytes) => this.send(bytes));
+  attach(socket, stream, typed = null) {
+    const isSame = stream !== null && stream === this.stream;
+    const isKnown = isSame && (this.typed === null || this.drop(typed));
+    const missing = isKnown ? [...this.sent, ...this.waiting] : this.waiting;
+    const isKept = isKnown && this.isRecent();
+    const isCut = this.isCut || (!isKept && missing.some(isText));
+    const waiting = isKept ? missing : [];
+    Object.assign(this, { socket, stream, typed, waiting, sent: [], ahead: 0, heldBytes: 0, isCut: false });
+    this.flush();
     return isCut;
   }
 
@@ -47,28 +55,50 @@ export class Input {
   send(bytes) {
     // Between a Close and the event that reports it, a browser discards silently what is sent.
     if (this.socket && this.socket.readyState !== WebSocket.OPEN) this.detach();
-    if (this.socket) {
-      for (let start = 0; start < bytes.length; start += PIECE) {
-        this.socket.send(bytes.subarray(start, start + PIECE));
-      }
-    } else if (this.isRecent() && this.heldBytes + bytes.length <= HELD_BYTES) {
-      this.held.push(bytes);
-      this.heldBytes += bytes.length;
-    } else {
-      this.held.push(bytes);
-      this.forget();
-      this.lostAt = -HELD_MS;
+    for (let start = 0; start < bytes.length; start += PIECE) {
+      this.waiting.push(bytes.subarray(start, start + PIECE));
     }
+    if (this.socket) {
+      this.flush();
+      return;
+    }
+    this.heldBytes += bytes.length;
+    if (this.isRecent() && this.heldBytes <= HELD_BYTES) return;
+    this.isCut ||= this.waiting.some(isText);
+    this.waiting = [];
+    this.lostAt = -HELD_MS;
+  }
+
+  /** Notes that the shell has everything before *offset*. */
+  acknowledge(offset) {
+    if (this.drop(offset)) this.flush();
+  }
+
+  flush() {
+    while (this.waiting.length && (this.typed === null || this.ahead + this.waiting[0].length <= WINDOW)) {
+      const piece = this.waiting.shift();
+      this.socket.send(piece);
+      if (this.typed === null) continue;
+      this.sent.push(piece);
+      this.ahead += piece.length;
+    }
+  }
+
+  /** Forgets what is before *offset*; returns whether all of that was sent. */
+  drop(offset) {
+    let count = Number.isSafeInteger(offset) ? offset - this.typed : -1;
+    if (this.typed === null || count < 0 || count > this.ahead) return false;
+    this.typed = offset;
+    this.ahead -= count;
+    while (count > 0) {
+      const piece = this.sent.shift();
+      if (piece.length > count) this.sent.unshift(piece.subarray(count));
+      count -= piece.length;
+    }
+    return true;
   }
 
   isRecent() {
     return this.stream !== null && performance.now() - this.lostAt < HELD_MS;
-  }
-
-  /** Discards what is held. */
-  forget() {
-    this.isCut ||= this.held.some(isText);
-    this.held = [];
-    this.heldBytes = 0;
   }
 }

@@ -4,11 +4,15 @@ import { text } from "./texts.js";
 const MOST = 64;
 const NAME = /^[0-9a-z]{1,32}$/;
 
+export function randomName() {
+  const random = crypto.getRandomValues(new Uint8Array(8));
+  return Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
 /** Returns the shell that the address names; ?new becomes a new random name. */
 function nameOf(address) {
   if (address.searchParams.has("new")) {
-    const random = crypto.getRandomValues(new Uint8Array(8));
-    const name = Array.from(random, (byte) => byte.toString(16).padStart(2, "0")).join("");
+    const name = randomName();
     history.replaceState(null, "", `${address.pathname}?shell=${name}`);
     return name;
   }

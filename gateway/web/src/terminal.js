@@ -12,7 +12,7 @@ import { joinKeys } from "./terminal-keys.js";
 import { FIRST_LOOK, joinLook } from "./terminal-look.js";
 import { Output } from "./terminal-output.js";
 import { joinSearch } from "./terminal-search.js";
-import { joinShells } from "./terminal-shells.js";
+import { joinShells, randomName } from "./terminal-shells.js";
 import { joinWidths } from "./terminal-widths.js";
 import { text } from "./texts.js";
 import { describe, joinWayOut } from "./way-out.js";
@@ -82,6 +82,8 @@ const output = new Output(terminal);
 const input = new Input();
 const typed = joinKeys(terminal);
 const openSearch = joinSearch(terminal);
+// By this the hub counts what it gets from this page, over all connections.
+const client = randomName();
 const shells = joinShells();
 
 function send(bytes) {
@@ -149,13 +151,14 @@ const handlers = {
     }
     status.open();
     connectedAgain();
-    if (input.attach(socket, canType ? output.stream : null)) status.note(text("terminal.not_sent"));
+    if (input.attach(socket, canType ? output.stream : null, message.typed)) status.note(text("terminal.not_sent"));
     terminal.focus();
   },
   resized: takeSize,
   skipped: ({ bytes }) => output.skip(bytes),
   shells: ({ shells: names }) => shells.show(names),
   revoked_input() {
+  typed: ({ offset }) => input.acknowledge(offset),
     revoked.hidden = false;
   },
   exit({ code, message }) {
@@ -170,7 +173,7 @@ const handlers = {
   },
 };
 
-const query = () => [output.query(), shells.query()].filter(Boolean).join("&");
+const query = () => [output.query(), `client=${client}`, shells.query()].filter(Boolean).join("&");
 const link = new Link(PROTOCOL, status, use, query);
 
 function use(fresh) {

@@ -38,8 +38,15 @@ class FakeStream:
         return received
 
     async def send(self, data: bytes) -> None:
-        await self.may_type.wait()
+        # As with a real connection: what has to wait is taken nevertheless.
         self.typed += data
+        await self.may_type.wait()
+
+    async def until_typed(self, wanted: bytes) -> None:
+        """Wait until the input is *wanted*."""
+        async with asyncio.timeout(20):
+            while bytes(self.typed) != wanted:
+                await asyncio.sleep(0.005)
 
     async def resize(self, cols: int, rows: int) -> None:
         self.sizes.append((cols, rows))

@@ -23,7 +23,7 @@ async def test_a_client_receives_output_and_sends_input(hub: Hub, executor: Fake
     await client.socket.send_bytes(b"ls\n")
     stream.write(b"ls\r\n\x1b[1mfile\x1b[0m")
     await client.see(b"\x1b[1mfile\x1b[0m")
-    assert bytes(stream.typed) == b"ls\n"
+    await stream.until_typed(b"ls\n")
 
 
 async def test_a_split_utf_8_character_stays_whole(hub: Hub, executor: FakeExecutor) -> None:
@@ -39,7 +39,7 @@ async def test_a_split_utf_8_character_stays_whole(hub: Hub, executor: FakeExecu
     await client.socket.send_bytes(typed[2:])
     stream.write(b"end")
     await client.see(b"end")
-    assert bytes(stream.typed) == typed
+    await stream.until_typed(typed)
     # A client that attaches later sees it too.
     second = await hub.attach()
     await second.see("\u20ac!".encode())
@@ -93,7 +93,7 @@ async def test_unknown_control_messages_are_ignored(hub: Hub, executor: FakeExec
     await client.socket.send_bytes(b"still here")
     executor.streams[0].write(b"answer")
     await client.see(b"answer")
-    assert bytes(executor.streams[0].typed) == b"still here"
+    await executor.streams[0].until_typed(b"still here")
 
 
 async def test_a_frame_of_more_than_a_mebibyte_is_refused(hub: Hub, executor: FakeExecutor) -> None:

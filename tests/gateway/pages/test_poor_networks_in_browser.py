@@ -37,6 +37,49 @@ async def test_keys_typed_during_a_short_loss_reach_the_same_shell_once(
     assert bytes(shells.typed).count(b"ui") == 1
 
 
+async def swallow(person: Person, shells: Shells, keys: bytes) -> None:
+    """Type *keys* into a connection that is dead without notice."""
+    shells.swallows = True
+    await person.page.keyboard.type(keys.decode())
+    async with asyncio.timeout(20):
+        while not shells.swallowed.endswith(keys):
+            await asyncio.sleep(0.01)
+    shells.swallows = False
+
+
+async def test_keys_that_a_dead_connection_swallowed_are_sent_again_once(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await arrive(world, person, shells)
+    await person.page.locator(SCREEN).focus()
+    await person.page.keyboard.type("rm ./b")
+    await shells.until_typed(b"rm ./b")
+    await swallow(person, shells, b"ui")
+    shells.sockets[-1].transport.abort()
+    await expect(person.page.locator("#notice h2")).to_have_text("The connection was lost")
+    await expect(person.page.get_by_role("status")).to_have_text("Connected")
+    await person.page.keyboard.type("ld")
+    await shells.until_typed(b"rm ./build")
+    assert shells.typed == b"rm ./build"
+
+
+async def test_a_large_paste_waits_in_the_page_for_a_program_that_reads_nothing(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await arrive(world, person, shells)
+    await person.page.evaluate("fumaroleTerminal.paste('x'.repeat(400_000))")
+    for arrived in (131_072, 262_144, 393_216, 400_000):
+        async with asyncio.timeout(20):
+            while len(shells.typed) < arrived:
+                await asyncio.sleep(0.01)
+        # Whatever the page had sent would arrive before the answer to this question.
+        await shells.write(b"\x1b[5n")
+        if arrived < 400_000:
+            assert len(shells.typed) == arrived
+            await shells.say(type="typed", offset=arrived)
+    await shells.until_typed(b"\x1b[0n" * 4)
+
+
 SOCKETS = """globalThis.sockets = [];
 globalThis.WebSocket = class extends WebSocket {
     constructor(...options) {
@@ -81,18 +124,22 @@ async def test_keys_of_a_short_loss_are_not_sent_by_a_user_who_may_only_view_now
     assert sent == 0
 
 
+@pytest.mark.parametrize("known", [True, False], ids=["known", "unknown"])
 async def test_keys_typed_long_before_the_network_is_back_are_not_sent(
-    world: World, person: Person, shells: Shells
+    world: World, person: Person, shells: Shells, known: bool
 ) -> None:
     hub = shells.hub
     assert hub is not None
     await person.page.clock.install()
     await arrive(world, person, shells)
     await person.page.locator(SCREEN).focus()
+    if not known:
+        await swallow(person, shells, b"late")
     hub.slow.clear()
     shells.sockets[-1].transport.abort()
     await expect(person.page.locator("#notice h2")).to_have_text("The connection was lost")
-    await person.page.keyboard.type("late")
+    if known:
+        await person.page.keyboard.type("late")
     await person.page.clock.fast_forward(4000)
     hub.slow.set()
     await person.page.clock.fast_forward(1000)

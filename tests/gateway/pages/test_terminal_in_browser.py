@@ -35,6 +35,10 @@ class Shells:
         self.output = first
         self.texts: list[dict[str, Any]] = []
         self.typed = b""
+        self.swallows = False
+        """Whether input is lost on its way, as in a connection that is dead without notice."""
+        self.swallowed = b""
+        self.counts: dict[str, int] = {}
         self.sockets: list[ServerConnection] = []
         self.hub: Hub | None = None
 
@@ -45,15 +49,20 @@ class Shells:
         query = dict(pair.split("=") for pair in self.hub.queries[-1].split("&"))
         ours = query.get("stream") == self.stream
         offset = int(query["after"]) if ours else 0
+        name = query.get("client", "")
         message = {
             "type": "attached", "mode": self.hub.attached[-1].mode, "resumed": ours, "cols": 80,
             "rows": 24, "stream": self.stream, "offset": offset, "end": len(self.output),
+            "typed": self.counts.setdefault(f"{name} {self.stream}", 0),
         }  # fmt: skip
         await socket.send(json.dumps(message))
         await socket.send(self.output[offset:])
         async for received in socket:
-            if isinstance(received, bytes):
+            if isinstance(received, bytes) and self.swallows:
+                self.swallowed += received
+            elif isinstance(received, bytes):
                 self.typed += received
+                self.counts[f"{name} {self.stream}"] += len(received)
             else:
                 self.texts.append(json.loads(received))
                 if self.texts[-1] == {"type": "ping"}:

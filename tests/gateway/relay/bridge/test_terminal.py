@@ -143,6 +143,7 @@ async def test_the_hub_receives_the_attach_token_and_no_client_field(
     [
         (b"", ""),
         (b"?after=12&stream=0af&shell=5f3a", "after=12&stream=0af&shell=5f3a"),
+        (b"?client=0af&client=A", "client=0af"),
         (b"?after=-1000000", "after=-1000000"),
         (b"?after=1&after=2", "after=2"),
         (b"?after=1%20&stream=A&shell=../x&stream=", ""),
