@@ -1,4 +1,4 @@
-// The look of a terminal: theme, text size and screen reader mode.
+// The choices of the menu: theme, text size, screen reader mode, and what a Mac's Option key does.
 
 const KEPT = "fumarole-terminal-look";
 const SMALLEST = 8;
@@ -52,14 +52,15 @@ export const FIRST_LOOK = {
 /** Returns the stored choice, or the default if there is none that is valid; never throws. */
 function kept() {
   try {
-    const { theme, size, reader } = JSON.parse(localStorage.getItem(KEPT)) ?? {};
+    const { theme, size, reader, meta } = JSON.parse(localStorage.getItem(KEPT)) ?? {};
     return {
       theme: theme === "light" || theme === "dark" ? theme : "",
       size: size >= SMALLEST && size <= LARGEST ? Math.round(size) : FIRST_LOOK.fontSize,
       reader: reader === true,
+      meta: meta === true,
     };
   } catch {
-    return { theme: "", size: FIRST_LOOK.fontSize, reader: false };
+    return { theme: "", size: FIRST_LOOK.fontSize, reader: false, meta: false };
   }
 }
 
@@ -76,6 +77,9 @@ export function joinLook(terminal, changed) {
   const look = kept();
   const theme = document.querySelector("#theme");
   const reader = document.querySelector("#reader");
+  // Option types @, [, { and | on many keyboards, so it is Meta only by choice.
+  const meta = document.querySelector("#meta");
+  meta.parentElement.hidden = !navigator.platform.startsWith("Mac");
   const size = document.querySelector("#size");
 
   function show() {
@@ -84,8 +88,10 @@ export function joinLook(terminal, changed) {
     terminal.options.theme = COLOURS[dark ? "dark" : "light"];
     terminal.options.fontSize = look.size;
     terminal.options.screenReaderMode = look.reader;
+    terminal.options.macOptionIsMeta = look.meta;
     theme.value = look.theme;
     reader.checked = look.reader;
+    meta.checked = look.meta;
     size.textContent = `${look.size} px`;
     changed();
   }
@@ -99,6 +105,7 @@ export function joinLook(terminal, changed) {
   const larger = (step) => choose({ size: Math.min(LARGEST, Math.max(SMALLEST, look.size + step)) });
   theme.onchange = () => choose({ theme: theme.value });
   reader.onchange = () => choose({ reader: reader.checked });
+  meta.onchange = () => choose({ meta: meta.checked });
   document.querySelector("#smaller").onclick = () => larger(-1);
   document.querySelector("#larger").onclick = () => larger(1);
   SYSTEM.addEventListener("change", show);

@@ -11,6 +11,7 @@ import { Input } from "./terminal-input.js";
 import { joinKeys } from "./terminal-keys.js";
 import { FIRST_LOOK, joinLook } from "./terminal-look.js";
 import { Output } from "./terminal-output.js";
+import { joinScroll } from "./terminal-scroll.js";
 import { joinSearch } from "./terminal-search.js";
 import { joinShells, randomName } from "./terminal-shells.js";
 import { joinWidths } from "./terminal-widths.js";
@@ -63,7 +64,8 @@ function dismiss() {
 const terminal = new Terminal({
   cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
   disableStdin: !canType,
-  macOptionIsMeta: true,
+  // Else a Mac has no way to select text while a program takes the mouse: elsewhere Shift does that.
+  macOptionClickForcesSelection: true,
   scrollback: 10_000,
   // To highlight matches of a search, and to set the widths of characters.
   allowProposedApi: true,
@@ -80,10 +82,11 @@ joinWayOut((element) => element === terminal.textarea);
 globalThis.fumaroleTerminal = terminal;
 const output = new Output(terminal);
 const input = new Input();
-const typed = joinKeys(terminal);
-const openSearch = joinSearch(terminal);
 // By this the hub counts what it gets from this page, over all connections.
 const client = randomName();
+const typed = joinKeys(terminal);
+joinScroll(terminal);
+const openSearch = joinSearch(terminal);
 const shells = joinShells();
 
 function send(bytes) {
@@ -155,10 +158,10 @@ const handlers = {
     terminal.focus();
   },
   resized: takeSize,
+  typed: ({ offset }) => input.acknowledge(offset),
   skipped: ({ bytes }) => output.skip(bytes),
   shells: ({ shells: names }) => shells.show(names),
   revoked_input() {
-  typed: ({ offset }) => input.acknowledge(offset),
     revoked.hidden = false;
   },
   exit({ code, message }) {

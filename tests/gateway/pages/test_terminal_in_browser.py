@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, Page, expect
+from playwright.async_api import Page, expect
 from websockets.asyncio.server import ServerConnection
 
 from shared.routes.statuses import Status
@@ -293,46 +293,6 @@ async def test_the_menu_changes_and_saves_size_colours_and_reader_mode(
     await page.reload()
     await expect(page.locator(".xterm-rows")).to_contain_text("$")
     assert await page.evaluate("fumaroleTerminal.options.fontSize") == 14
-
-
-async def test_touch_devices_show_a_row_of_keys(
-    world: World, browser: Browser, person: Person, shells: Shells
-) -> None:
-    await arrive(world, person, shells)
-    await expect(person.page.get_by_role("toolbar", name="Keys")).to_be_hidden()
-    context = await browser.new_context(
-        viewport={"width": 320, "height": 640}, has_touch=True, is_mobile=True
-    )
-    touched = Person(world, context, await context.new_page())
-    await arrive(world, touched, shells)
-    page = touched.page
-    row = page.get_by_role("toolbar", name="Keys")
-    ctrl = row.get_by_role("button", name="Ctrl")
-    await page.locator(".xterm-screen").tap()
-    for key, sent in (("Esc", b"\x1b"), ("Tab", b"\t"), ("Left", b"\x1b[D"), ("Up", b"\x1b[A")):
-        await row.get_by_role("button", name=key).tap()
-        await shells.until_typed(sent)
-    await ctrl.tap()
-    await page.keyboard.type("c")
-    await shells.until_typed(b"\x03")
-    await expect(ctrl).to_have_attribute("aria-pressed", "false")
-    await page.keyboard.type("c")
-    await shells.until_typed(b"c")
-    await ctrl.tap()
-    await row.get_by_role("button", name="Right").tap()
-    await shells.until_typed(b"\x1b[1;5C")
-    await shells.write(b"\x1b[?1h.")
-    await expect(page.locator(".xterm-rows")).to_contain_text(".")
-    await row.get_by_role("button", name="Down").tap()
-    await shells.until_typed(b"\x1bOB")
-    # Nothing is cut off at this width.
-    assert await page.evaluate("document.documentElement.scrollWidth") == 320
-    assert touched.complaints == []
-    await context.close()
-    # A viewer has no buttons.
-    await person.context.clear_cookies()
-    await arrive(world, person, shells, mode="view")
-    await expect(person.page.locator("#key-row")).to_have_count(0)
 
 
 async def test_a_copy_is_confirmed_for_a_moment(
