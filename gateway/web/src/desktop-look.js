@@ -8,6 +8,10 @@ const QUALITIES = {
   small: { quality: 1, compression: 6 },
 };
 
+// A finger moves a picture that is larger than the window. A mouse has scroll bars for that, and its
+// drags are the desktop's.
+const IS_TOUCHED = matchMedia("(pointer: coarse)").matches;
+
 /** Returns the stored choice, or the default if there is none that is valid; never throws. */
 function kept() {
   try {
@@ -69,8 +73,7 @@ export class Look {
   apply(desktop) {
     const { fit, quality } = this.look;
     desktop.scaleViewport = fit;
-    desktop.clipViewport = !fit;
-    desktop.dragViewport = !fit;
+    desktop.clipViewport = desktop.dragViewport = !fit && IS_TOUCHED;
     desktop.resizeSession = fit && !this.covered;
     desktop.qualityLevel = QUALITIES[quality].quality;
     desktop.compressionLevel = QUALITIES[quality].compression;

@@ -55,6 +55,11 @@ class Desktop extends RFB {
     return whole;
   }
 
+  sendKey(...key) {
+    super.sendKey(...key);
+    roundTrip.typed();
+  }
+
   /** Requests the whole picture again. */
   showAgain() {
     RFB.messages.fbUpdateRequest(this._sock, false, 0, 0, this._fbWidth, this._fbHeight);
@@ -107,6 +112,7 @@ const link = new Link("binary", status, (socket) => {
     prompt.accepted();
     status.open();
     connectedAgain();
+    if (roundTrip.takeUnsure()) status.note(text("desktop.not_sent"));
     rfb.focusOnClick = !isTyping();
     if (!isTyping()) rfb.focus();
     roundTrip.begin(() => rfb.ask());

@@ -3,6 +3,8 @@
 import { onReturn } from "./state.js";
 
 const EVERY = 5_000;
+// Nobody types on into a picture that does not change, so keys are followed by a measurement sooner.
+const AFTER_KEYS = 1_500;
 const ANSWER = 15_000;
 const SLOW_ANSWER = 2_500;
 const KEPT = 5;
@@ -18,6 +20,8 @@ export class RoundTrip {
     this.lost = lost;
     this.isSilent = false;
     this.ask = null;
+    // When the first key was sent that no response followed; 0 if there is none.
+    this.typedAt = 0;
     setInterval(() => this.look(), 1000);
     onReturn(() => this.hurry());
   }
@@ -38,6 +42,19 @@ export class RoundTrip {
     this.show(null);
   }
 
+  /** Notes that a key was sent. */
+  typed() {
+    this.typedAt = performance.now();
+    this.next = Math.min(this.next, this.typedAt + AFTER_KEYS);
+  }
+
+  /** Returns once whether keys were sent that the desktop may not have. */
+  takeUnsure() {
+    const isUnsure = this.typedAt > 0;
+    this.typedAt = 0;
+    return isUnsure;
+  }
+
   /** Notes that data arrived, so the connection is alive. */
   heard() {
     this.last = performance.now();
@@ -48,6 +65,8 @@ export class RoundTrip {
 
   answered() {
     if (this.ask === null || this.asked === null) return;
+    // A desktop reads everything before a question before it responds.
+    if (this.typedAt <= this.asked) this.typedAt = 0;
     this.times = [...this.times, performance.now() - this.asked].slice(-KEPT);
     this.asked = null;
     const sorted = [...this.times].sort((one, other) => one - other);

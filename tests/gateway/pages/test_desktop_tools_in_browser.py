@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import pytest
 from playwright.async_api import Browser, Page, expect
+from Xlib import X
 
 from gateway.pages.texts import LANGUAGES
 from tests.gateway.conftest import World
@@ -114,11 +115,23 @@ async def test_a_desktop_adopts_the_window_size_and_accepts_keys_after_the_first
         await page.set_viewport_size({"width": 1500, "height": 800})
         await until(page, SIZES, lambda size: size[2] == 1500)
         assert screen.size[0] == 1300
+        # Drags are the desktop's, in its own size too.
+        screen.seen.clear()
+        await page.mouse.move(300, 300)
+        await page.mouse.down()
+        await page.mouse.move(360, 340)
+        await screen.until(lambda: X.ButtonPress in screen.seen)
+        await page.mouse.up()
         # A cut network sends no signal, so the page relies on silence. The next connection shows
-        # the
-        # screen of that time.
+        # the screen of that time.
         process.send_signal(signal.SIGSTOP)
         try:
+            await page.keyboard.press("x")
+            state = page.get_by_role("status")
+            async with asyncio.timeout(WAIT_SECONDS):
+                while await state.inner_text() != "No response\u2026":
+                    await page.evaluate("ahead += 1000")
+                    await asyncio.sleep(0.3)
             lost = page.locator("#notice h2", has_text="The connection was lost")
             async with asyncio.timeout(WAIT_SECONDS):
                 while not await lost.is_visible():
@@ -127,7 +140,8 @@ async def test_a_desktop_adopts_the_window_size_and_accepts_keys_after_the_first
         finally:
             process.send_signal(signal.SIGCONT)
         screen.paint(0x0000FF)
-        await expect(page.get_by_role("status")).to_have_text("Connected")
+        await expect(state).to_have_text("Your last keys may not have arrived")
+        await expect(state).to_have_text("Connected")
         await until(page, PIXEL, lambda pixel: pixel == [0, 0, 255])
         await expect(page.locator(".desktop-screen canvas")).to_have_count(1)
 
