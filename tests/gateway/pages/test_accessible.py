@@ -130,6 +130,25 @@ async def test_a_long_name_leaves_the_window_to_the_desktop(world: World, person
         await expect(heading).to_have_attribute("title", LONG)
 
 
+@pytest.mark.parametrize("name", ["desktop", "terminal-ends-soon"])
+async def test_at_400_percent_zoom_the_screen_keeps_half_of_the_window(
+    world: World, person: Person, name: str
+) -> None:
+    state = next(one for one in STATES if one.name == name)
+    async with state.show(world, person):
+        page = person.page
+        await page.set_viewport_size({"width": 320, "height": 180})
+        box = await page.locator(".screen").bounding_box()
+        assert box is not None
+        assert box["height"] >= 90
+        last = page.get_by_role("link", name="Sign out")
+        await last.focus()
+        await expect(last).to_be_in_viewport(ratio=1)
+        if name == "terminal-ends-soon":
+            await page.get_by_text("Menu", exact=True).click()
+            await page.get_by_label("For screen readers").check()
+
+
 async def test_an_ended_desktop_offers_no_tool_that_needs_its_picture(
     world: World, person: Person
 ) -> None:
