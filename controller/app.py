@@ -21,6 +21,7 @@ from redis.asyncio import Redis
 from controller.api.application import make_api_app
 from controller.api.parts import ApiParts
 from controller.api.resources.updates import render_update
+from controller.api.server_sent_events import EventStreams
 from controller.configuration import Configuration
 from controller.explain.explainer import Explainer
 from controller.hub.scrollback import Scrollbacks
@@ -317,6 +318,7 @@ async def _start_api(
         job_fields=core.pipeline.job_fields,
         clock=time.time,
         log_storage=process.log_storage,
+        streams=EventStreams(settings.token_longest_seconds),
     )
     app = make_api_app(
         parts,

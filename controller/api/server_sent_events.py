@@ -11,6 +11,8 @@ import aiohttp
 from aiohttp import web
 
 from controller.api.error_responses import ApiError
+from controller.api.operations import EVENTS
+from shared.tokens import LONGEST_SERVICE_SECONDS
 
 KEEP_ALIVE_SECONDS: Final = 15.0
 """A comment is sent after this time without an event, so that proxies keep the stream open."""
@@ -26,9 +28,15 @@ by which it would notice, and keeps its place until then."""
 
 
 class EventStreams:
-    """Counts open streams, so that their number stays bounded."""
+    """Counts open streams, so that their number stays bounded.
 
-    def __init__(self) -> None:
+    Args:
+        longest_seconds: After this time a stream of events is reset. A token is verified when its
+            stream begins, and none is valid for longer. The reader resumes with a new one.
+    """
+
+    def __init__(self, longest_seconds: float = LONGEST_SERVICE_SECONDS) -> None:
+        self.longest_seconds = longest_seconds
         self._scopes: dict[asyncio.Timeout, web.Request] = {}
         self._check: asyncio.TimerHandle | None = None
         self._closed = False
@@ -84,7 +92,7 @@ class EventStreams:
             headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})}
         )
         response.content_type, response.charset = content_type, "utf-8"
-        scope = asyncio.timeout(None)
+        scope = asyncio.timeout(self.longest_seconds if content_type == EVENTS else None)
         try:
             async with scope:
                 self._add(scope, request)
@@ -94,7 +102,8 @@ class EventStreams:
                     await send(stream)
                 await stream.end()
         except (OSError, TimeoutError, aiohttp.ClientError):
-            # The reader disconnected or stalled, the source failed, or the process ends.
+            # The reader disconnected or stalled, the source failed, the stream has lasted as long
+            # as it may, or the process ends.
             if request.transport is not None:
                 request.transport.abort()
         finally:

@@ -227,6 +227,27 @@ async def test_the_number_of_streams_is_bounded(api: Api, monkeypatch: pytest.Mo
         assert "Retry-After" in refused.headers
 
 
+async def test_a_stream_ends_with_the_longest_token_and_is_resumed(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await happen(api, "IN_QUEUE", "RUNNING")
+    monkeypatch.setattr(api.streams, "longest_seconds", 1.0)
+    seen = ["0"]
+
+    async def read_all(reader: Reader) -> None:
+        while seen[-1] != "3":
+            seen.append((await reader.next())["id"])
+
+    async with following(api, "?after=0") as reader:
+        with pytest.raises(aiohttp.ClientError):  # no reader takes it for the end of the response
+            await read_all(reader)
+    monkeypatch.setattr(api.streams, "longest_seconds", 3600.0)
+    await happen(api, "SUCCESS")
+    async with following(api, **{"Last-Event-ID": seen[-1]}) as again:
+        await read_all(again)
+    assert seen == ["0", "1", "2", "3"]
+
+
 async def test_a_malformed_position_is_refused(api: Api) -> None:
     for place in ("x", "-1", "9" * 30):
         response = await api.client.get("/v1/updates", headers={"Last-Event-ID": place})
