@@ -87,5 +87,9 @@ def _worded(kind: str, message: str) -> str:
             return "unknown field"
         case "missing":
             return "is missing"
+        case "model_type" | "dict_type":
+            return "should be an object"
+        case "list_type":
+            return "should be an array"
         case _:
             return message.removeprefix("Value error, ")

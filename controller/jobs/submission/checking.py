@@ -246,6 +246,7 @@ class JobChecks:
         # by then.
         images = self._defaults.images
         refused = tuple(images.problems(job)) if images is not None else ()
+        refused += (wrong_tools := tuple(self._tools.problems(job)))
         try:
             self._pipeline.refuse_unclaimed(job)
             job, problems = completion.complete(job)
@@ -253,7 +254,7 @@ class JobChecks:
             if job.kind is not None:
                 refused += tuple(self._defaults.kinds.problems(job))
             plan = await self._pipeline.plan(job)
-            tools = await self._tools.of_new(job, plan, now=0.0) if job.tools else []
+            tools = await self._tools.of_new(job, plan, now=0.0) if not wrong_tools else []
         except JobRejected as rejected:
             return CheckResult((*refused, *rejected.problems), job_id=job.id)
         except PluginFailed as failure:

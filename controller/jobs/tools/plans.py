@@ -185,9 +185,9 @@ class ToolPlans:
             JobRejected: With their problems.
             PluginFailed: If a plugin fails.
         """
-        problems = list(self._problems(job.tools))
+        problems = list[Problem]()
         made = list[PlannedTool]()
-        for index, name in enumerate(job.tools if not problems else ()):
+        for index, name in enumerate(job.tools):
             try:
                 made.append(await self._plan(job, plan, name, rank=0, now=now))
             except JobRejected as rejected:
@@ -196,7 +196,9 @@ class ToolPlans:
             raise JobRejected(problems)
         return made
 
-    def _problems(self, names: Sequence[str]) -> list[Problem]:
+    def problems(self, job: Job) -> list[Problem]:
+        """Return what is wrong with the names of the tools that *job* requests."""
+        names = job.tools
         found = [
             Problem(f"tools[{index}]", "there is no such tool")
             for index, name in enumerate(names)

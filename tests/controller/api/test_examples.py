@@ -13,7 +13,7 @@ from tests.controller.api.conftest import Api
 
 DOCS = (Path(__file__).parents[3] / "docs/controller-api.md").read_text("utf-8")
 # Problems that arise because only the example's deployment declares these names.
-DECLARED = re.compile(r"there is no (volume|such product)|has no such (priority|tool)|a runtime")
+DECLARED = re.compile(r"there is no (volume|such (product|tool))|has no such priority|a runtime")
 
 
 def examples() -> list[Any]:

@@ -119,6 +119,8 @@ async def test_an_invalid_tool_is_refused_with_all_errors(api: Api) -> None:
     wrong = make_job(tools=["tensorboard", "nothing", "tensorboard"])
     status, said = await submit(api, wrong)
     assert (status, paths(said)) == (422, ["items[0].tools[1]", "items[0].tools[2]"])
+    status, said = await submit(api, make_job(tools=["nothing"], product="nothing", runtime="none"))
+    assert set(paths(said)) == {f"items[0].{one}" for one in ("tools[0]", "product", "runtime")}
     assert (await submit(api, make_job(tools=["tensorboard"])))[0] == 200
     assert (await submit(api, make_job(tools=["tensorboard"])))[1]["items"][0]["result"] == (
         "unchanged"

@@ -129,6 +129,16 @@ def test_all_problems_are_reported_together() -> None:
     assert found["bogus"] == "unknown field"
 
 
+def test_a_wrong_type_is_named_as_json_names_it() -> None:
+    found = problems(owner=1, tasks={}, labels=[], interactive={"lab": []})
+    assert found == {
+        "owner": "should be an object",
+        "tasks": "should be an array",
+        "labels": "should be an object",
+        "interactive.lab": "should be an object",
+    }
+
+
 def test_a_problem_never_quotes_its_input() -> None:
     parameters = {"p": {"type": "secret", "value": [CANARY]}, "q": {"type": CANARY}}
     assert CANARY not in str(problems(parameters=parameters))
