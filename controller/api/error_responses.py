@@ -88,18 +88,21 @@ class ApiError(Exception):
         body = {"code": self.code, "message": self.message}
         if self.details is not None:
             body["details"] = self.details
-        headers = {name: value for name, (value, _) in error_headers(self.status).items()}
+        headers = {name: value for name, (value, _) in error_headers(self.code).items()}
         return web.json_response(body, status=self.status, headers=headers)
 
 
-def error_headers(status: int) -> dict[str, tuple[str, str]]:
-    """Return the headers of errors of *status*, each with its value and its description."""
-    if status == 415:
+def error_headers(code: str) -> dict[str, tuple[str, str]]:
+    """Return the headers of errors with *code*, each with its value and its description."""
+    if code == "not_json":  # RFC 9110, section 15.5.16, which names the header for each cause
+        return {"Accept": ("application/json", "The supported content type.")}
+    if code == "unknown_coding":
         return {"Accept-Encoding": (", ".join(CODINGS), "The supported content codings.")}
-    if status == 401:
-        return {"WWW-Authenticate": ("Bearer", "The authentication scheme.")}
-    if status == 503:
-        return {"Retry-After": (str(RETRY_AFTER_SECONDS), "Seconds until a retry is useful.")}
+    match ERRORS[code].status:
+        case 401:
+            return {"WWW-Authenticate": ("Bearer", "The authentication scheme.")}
+        case 503:
+            return {"Retry-After": (str(RETRY_AFTER_SECONDS), "Seconds until a retry is useful.")}
     return {}
 
 

@@ -48,8 +48,9 @@ _TAGS: Final[Mapping[str, str]] = {
     "products": "The product catalogue.",
     "kinds": "The kinds of jobs, and their parameters.",
     "maintenance": "Whether jobs are accepted and submitted.",
+    "webhooks": "The requests that the receivers of webhooks are sent.",
 }
-"""By the first segment of the path."""
+"""By the first segment of the path; webhooks have a tag of their own."""
 _WEBHOOK_HEADERS: Final[Mapping[str, tuple[str, str]]] = {
     "webhook-id": ("upd_1842_4f1c7a90d3b26e58a1c2f7d0", "The same for every attempt."),
     "webhook-timestamp": ("1750000000", "The time of the attempt, in unix seconds."),
@@ -118,12 +119,12 @@ def _webhooks(schemas: dict[str, Any]) -> dict[str, Any]:
     """Return the requests that are sent to webhook receivers."""
     update = EXAMPLES["UpdatePage"]["items"][0]
     forgotten = {"event": "forgotten", "through": 1842}
-    return {
+    deleted = "Updates were deleted before they were delivered"
+    webhooks = {
         "jobUpdated": _webhook(schemas, Update, "A job was updated", update),
-        "updatesForgotten": _webhook(
-            schemas, UpdatesForgotten, "Updates were deleted before they were delivered", forgotten
-        ),
+        "updatesForgotten": _webhook(schemas, UpdatesForgotten, deleted, forgotten),
     }
+    return {name: {"post": {"operationId": name, **one}} for name, one in webhooks.items()}
 
 
 def _webhook(
@@ -135,8 +136,8 @@ def _webhook(
         | {"description": text, "example": value}
         for name, (value, text) in _WEBHOOK_HEADERS.items()
     ]
-    sent = {
-        "tags": ["updates"],
+    return {
+        "tags": ["webhooks"],
         "summary": summary,
         "security": [],  # no bearer token: the receiver verifies the signature
         "parameters": headers,
@@ -150,7 +151,6 @@ def _webhook(
             "default": {"description": "The request is repeated later, as `Retry-After` says."},
         },
     }
-    return {"post": sent}
 
 
 def _operation(one: Operation, schemas: dict[str, Any]) -> dict[str, Any]:
@@ -208,10 +208,13 @@ def _refusals(one: Operation) -> Iterator[tuple[str, dict[str, Any]]]:
             "description": " ".join(f"`{code}`: {one.message}" for code, one in errors.items()),
             "content": _json(_reference("Error"), examples=examples),
         }
-        if headers := error_headers(status):
+        headers = [error_headers(code) for code in errors]
+        if any(headers):
             refusal["headers"] = {
                 name: {"description": text, "schema": {"type": "string"}, "example": value}
-                for name, (value, text) in headers.items()
+                | {"required": all(name in one for one in headers)}
+                for some in headers
+                for name, (value, text) in some.items()
             }
         yield str(status), refusal
 

@@ -58,7 +58,9 @@ class Described:
         if described is None:
             return ["is not described"]
         missing = [
-            f"no {name}" for name in described.get("headers", {}) if name not in response.headers
+            f"no {name}"
+            for name, header in described.get("headers", {}).items()
+            if header["required"] and name not in response.headers
         ]
         kind = response.content_type
         if kind not in described["content"]:

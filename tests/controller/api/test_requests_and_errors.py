@@ -167,6 +167,14 @@ async def test_an_unknown_content_encoding_is_refused_with_the_known_ones(
     assert response.headers["Accept-Encoding"] == "gzip, deflate, identity"
 
 
+@pytest.mark.parametrize("kind", ["text/plain", "application/xml", "multipart/form-data"])
+async def test_another_content_type_is_refused_with_the_known_one(api: Api, kind: str) -> None:
+    response = await api.client.post("/v1/jobs", data=b"{}", headers={"Content-Type": kind})
+    assert (response.status, (await response.json())["code"]) == (415, "not_json")
+    assert response.headers["Accept"] == "application/json"
+    assert "Accept-Encoding" not in response.headers
+
+
 @pytest.mark.parametrize(
     ("coding", "data"),
     [
