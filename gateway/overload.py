@@ -33,6 +33,10 @@ from gateway.relay.gateway import DataPath
 
 MEASURE_SECONDS: Final = 0.25
 """A gigabit a second fills 30 MiB in this time; a measurement takes microseconds."""
+COUNTED_PER_SECOND: Final = 16_000
+"""Connections whose buffers are counted while memory does not grow: they take 5 % of a core."""
+GROWTH: Final = 128
+"""Memory that has grown by this part of its bound is a reason to count at once."""
 TRIM_SECONDS: Final = 10.0
 """The minimum interval between two trims, and between two calls of *tidy*."""
 SHED_TRIM_SECONDS: Final = 0.5
@@ -69,6 +73,10 @@ class OverloadWatch(Collector):
     """The number of connections closed: idle, stalled, or of a client that buffers too much."""
     _tidied_at: float = float("-inf")
     _trimmed_at: float = float("-inf")
+    _count_at: float = float("-inf")
+    """When buffers are counted again if memory does not grow."""
+    _counted_bytes: int = 0
+    """The least memory in use since they were counted last."""
     _late_trims: tuple[float, ...] = ()
     _shed_trim: float = float("inf")
     """When the buffers of ended connections are free."""
@@ -143,11 +151,19 @@ class OverloadWatch(Collector):
             self.closed += data_path.shed_idle(stalled_seconds=STALLED_SECONDS)
 
     async def shed_buffers(self, now: float) -> None:
-        """End connections of clients that buffer too much, while that is a step of the load."""
+        """End connections of clients that buffer too much, while that is a step of the load.
+
+        The more connections there are, the more seldom they are counted, unless memory grows.
+        """
         overload = self.overload
-        data_path = self.data_path() if overload.step >= Step.BUFFERS else None
+        self._counted_bytes = min(self._counted_bytes, overload.used_bytes)
+        growth = overload.used_bytes - self._counted_bytes
+        is_due = now >= self._count_at or growth * GROWTH >= overload.bound_bytes
+        data_path = self.data_path() if is_due and overload.step >= Step.BUFFERS else None
         if data_path is None:
             return
+        self._counted_bytes = overload.used_bytes
+        self._count_at = now + data_path.open / COUNTED_PER_SECOND
         ended = await data_path.shed_buffers(client_share(overload.bound_bytes, overload.step))
         self.closed += ended
         if ended:

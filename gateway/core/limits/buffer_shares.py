@@ -17,13 +17,17 @@ CLIENT_SHARE: Final = 8
 """A client's share is this part of the memory bound: 64 MiB of 512 MiB, or 170 readers that take
 nothing. At each further step of overload it is halved: buffers within TLS are not seen, and may
 take twice as much again."""
+LEAST_SHARE: Final = 4 << 20
+"""It is not halved below this: eight connections of 512 KiB, as one browser with slow downloads has
+them. Somebody else may have caused the shortage."""
 SMALL_BYTES: Final = 4096
 """Smaller buffers are not counted: ending their connections would free little."""
 
 
 def client_share(bound: int, step: Step) -> int:
     """Return how many bytes a client may buffer at *step*, when *bound* is the memory bound."""
-    return bound // CLIENT_SHARE >> (step - Step.BUFFERS)
+    share = bound // CLIENT_SHARE
+    return max(share >> (step - Step.BUFFERS), min(share, LEAST_SHARE))
 
 
 class BufferOwner(Protocol):

@@ -15,6 +15,8 @@ from gateway.core.limits.overload import Overload, Step
 from gateway.overload import OverloadWatch, make_trim
 from gateway.relay.gateway import DataPath
 
+MIB = 1 << 20
+
 
 class Machine:
     """Memory set by the test, and the actions of the watch."""
@@ -63,16 +65,37 @@ def test_idle_connections_are_closed_repeatedly_from_their_step_on() -> None:
 
 
 async def test_clients_that_buffer_too_much_are_ended_from_their_step_on() -> None:
-    machine = Machine(bound=800)
-    for used, shares in ((500, []), (570, [100]), (530, [100, 100]), (510, [100, 100])):
-        machine.look(used)
+    machine = Machine(bound=800 * MIB)
+    share = 100 * MIB
+    for used, shares in ((500, []), (570, [share]), (530, [share] * 2), (510, [share] * 2)):
+        machine.look(used * MIB)
         await machine.watch.shed_buffers(0.0)
         assert machine.shares == shares
     assert machine.watch.closed == 6
-    for used, share in ((650, 50), (710, 25), (770, 12)):  # halved at each step
-        machine.look(used)
+    for used in (650, 710, 770):
+        share //= 2  # at each step
+        machine.look(used * MIB)
         await machine.watch.shed_buffers(0.0)
         assert machine.shares[-1] == share
+
+
+async def test_many_connections_are_counted_seldom_unless_memory_grows() -> None:
+    machine = Machine(bound=1000)
+    machine.open = 32_000
+
+    async def counts_at(now: float, used: int) -> bool:
+        before = len(machine.shares)
+        machine.look(used)
+        await machine.watch.shed_buffers(now)
+        return len(machine.shares) > before
+
+    assert await counts_at(0.0, 720)
+    assert not await counts_at(1.9, 720)
+    assert await counts_at(2.0, 720)
+    assert not await counts_at(2.25, 727)
+    assert await counts_at(2.5, 728)
+    assert not await counts_at(2.75, 720)
+    assert await counts_at(3.0, 728), "memory grows again"
 
 
 async def test_free_memory_is_returned_soon_after_clients_were_ended() -> None:

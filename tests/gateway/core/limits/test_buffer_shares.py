@@ -7,9 +7,17 @@ from dataclasses import dataclass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.core.limits.buffer_shares import SMALL_BYTES, BufferShares
+from gateway.core.limits.buffer_shares import SMALL_BYTES, BufferShares, client_share
+from gateway.core.limits.overload import Step
 
 KIB = 1024
+MIB = 1024 * KIB
+
+
+def test_the_share_of_a_client_is_halved_at_each_step_but_holds_a_browsers_connections() -> None:
+    steps = tuple(Step)[1:]
+    assert [client_share(512 * MIB, step) // MIB for step in steps] == [64, 32, 16, 8]
+    assert [client_share(128 * MIB, step) // MIB for step in steps] == [16, 8, 4, 4]
 
 
 @dataclass
