@@ -56,6 +56,15 @@ def test_tables_are_compared_at_the_same_event_only() -> None:
     assert "for" not in rule  # the labels change with each event, and a pending time starts anew
 
 
+def test_a_receiver_that_is_sent_nothing_any_more_raises_an_alarm() -> None:
+    """After a 410 nothing waits for the receiver, so that no other alert fires."""
+    about = "fumarole_controller_webhook_attempts_total"
+    (rule,) = (rule for rule in rules() if about in rule["expr"])
+    # The count stays until the process ends; another leader sends to the receiver again.
+    leads = "and on (instance, job) fumarole_controller_leads == 1"
+    assert rule["expr"] == f'{about}{{outcome="gone"}} > 0 {leads}'
+
+
 def test_an_event_that_was_late_before_a_quiet_time_raises_no_alarm() -> None:
     """The lag is that of the last event, so it stays until the next one."""
     (rule,) = (rule for rule in rules() if rule["alert"] == "FumaroleEventsLate")
