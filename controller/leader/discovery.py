@@ -21,7 +21,7 @@ from controller.jobs.pipeline.plugin_models import NAMESPACED_VERBS, CompanionKi
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError, NotFound
 from controller.kube.kinds import ACCESS_REVIEWS
-from controller.store.database import Store
+from controller.store.database import FencedStore
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities, store_capabilities
 from controller.volcano.preflight import PATH, read_openapi
@@ -36,7 +36,7 @@ FIRST_SECONDS: Final = 2.0
 log = logging.getLogger(__name__)
 
 
-async def keep_learning(kube: Kube, store: Store, pipeline: Pipeline, *, term: int) -> None:
+async def keep_learning(kube: Kube, store: FencedStore, pipeline: Pipeline) -> None:
     """Read the cluster's OpenAPI document repeatedly; the last result stays on failures.
 
     Raises:
@@ -51,7 +51,7 @@ async def keep_learning(kube: Kube, store: Store, pipeline: Pipeline, *, term: i
             if not known:
                 async with store.read() as transaction:
                     await pipeline.learn_from(transaction)
-            await _learn(kube, store, pipeline, term)
+            await _learn(kube, store, pipeline)
             known = True
             outage.passed()
         except (KubeError, StoreUnavailable, ValueError) as error:
@@ -59,9 +59,9 @@ async def keep_learning(kube: Kube, store: Store, pipeline: Pipeline, *, term: i
         await asyncio.sleep(AGAIN_SECONDS if known else FIRST_SECONDS)
 
 
-async def _learn(kube: Kube, store: Store, pipeline: Pipeline, term: int) -> None:
+async def _learn(kube: Kube, store: FencedStore, pipeline: Pipeline) -> None:
     learned = read_openapi(await kube.openapi(PATH))
-    async with store.lead(term) as transaction:
+    async with store.write() as transaction:
         before = await find_capabilities(transaction)
         if before is None or before.digest != learned.digest:
             await store_capabilities(transaction, learned)

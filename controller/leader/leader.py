@@ -142,7 +142,7 @@ class Leader:
         async with asyncio.TaskGroup() as tasks:
             # Renewed from the beginning: reading everything may take long.
             tasks.create_task(self._election.renew())
-            tasks.create_task(self._learn(term.number))
+            tasks.create_task(keep_learning(self._kube, term.store, self._core.pipeline))
             tasks.create_task(term.rights.run())
             tasks.create_task(term.reconciler.run())
             tasks.create_task(listen_for_changes(self._process.store, term.look_at_store))
@@ -150,7 +150,7 @@ class Leader:
             tasks.create_task(term.positions.run(term.publisher.routes, term.publisher.enqueue))
             tasks.create_task(self._take_sign_outs(term))
             if self._webhooks is not None:
-                sending = self._webhooks.run(term.number, failed=self._metrics.step_failed)
+                sending = self._webhooks.run(term.store, failed=self._metrics.step_failed)
                 tasks.create_task(sending)
 
     async def _begin(self) -> Term:
@@ -167,8 +167,7 @@ class Leader:
 
         context = TermContext(
             settings=settings,
-            store=store,
-            term=number,
+            store=store.fenced(number),
             revision=revision,
             core=self._core,
             kube=self._kube,
@@ -198,14 +197,10 @@ class Leader:
                 log.warning("cannot raise the term", extra={"why": str(error)})
             await asyncio.sleep(1.0)
 
-    async def _learn(self, term: int) -> None:
-        await keep_learning(self._kube, self._process.store, self._core.pipeline, term=term)
-
     async def _take_sign_outs(self, term: Term) -> None:
         processor = SignOutProcessor(
-            store=self._process.store,
+            store=term.store,
             reader=SignOutReader(self._redis, Keys(self._process.settings.instance)),
-            term=term.number,
             clock=time.time,
             publish=term.publisher.look_at_store,
             count=self._count_sign_out,

@@ -43,7 +43,7 @@ from controller.sessions.gateways import Activities
 from controller.sessions.publisher import RoutePublisher
 from controller.sessions.queue_positions import QueuePositions
 from controller.settings import ControllerSettings
-from controller.store.database import Store
+from controller.store.database import FencedStore
 from shared.bus import Keys, Publisher, ReportReader
 from shared.link import Seal
 
@@ -53,8 +53,7 @@ class TermContext:
     """The objects that all parts of a term use."""
 
     settings: ControllerSettings
-    store: Store
-    term: int
+    store: FencedStore
     revision: int
     core: Core
     kube: Kube
@@ -69,7 +68,7 @@ class TermContext:
 class Term:
     """The parts that run while this process leads."""
 
-    number: int
+    store: FencedStore
     queue: WorkQueue
     adoption: Adoption
     reconciler: Reconciler
@@ -93,7 +92,7 @@ def make_term(
     """Return the parts of a term; none of them runs yet."""
     adoption, positions = _make_adoption(context), _make_positions(context)
     return Term(
-        number=context.term,
+        store=context.store,
         queue=queue,
         adoption=adoption,
         reconciler=_make_reconciler(context, adoption, queue, metrics, job_changed=job_changed),
@@ -106,7 +105,6 @@ def make_term(
 def _make_adoption(context: TermContext) -> Adoption:
     return Adoption(
         store=context.store,
-        term=context.term,
         kube=context.kube,
         informer=context.informer,
         cluster=context.cluster,
@@ -125,10 +123,10 @@ def _make_reconciler(
     *,
     job_changed: Callable[[str], None],
 ) -> Reconciler:
-    store, term, core = context.store, context.term, context.core
+    store, core = context.store, context.core
     jobs = context.settings.jobs
     calls = PluginCalls(lambda job_id: queue.enqueue(job_id, "plugin"))
-    records = JobRecords(store, term=term, vault=core.vault, clock=time.time)
+    records = JobRecords(store, vault=core.vault, clock=time.time)
     prerequisites = Prerequisites(
         context.kube,
         instance=context.settings.instance,
@@ -141,12 +139,12 @@ def _make_reconciler(
         cluster=context.cluster,
         prerequisites=prerequisites,
         priorities=PriorityValues(context.kube, clock=time.monotonic),
-        recorder=HookRecorder(store, term=term, clock=time.time, tries=context.settings.hook_tries),
+        recorder=HookRecorder(store, clock=time.time, tries=context.settings.hook_tries),
         looked_until=context.looked_until,
         calls=calls,
     )
     observer = Observer(
-        store,
+        store.unfenced,
         context.informer,
         core.pipeline,
         evictions_allowed=jobs.eviction_retries,
@@ -159,7 +157,6 @@ def _make_reconciler(
     )
     monitoring = Monitoring(
         store=store,
-        term=term,
         pipeline=core.pipeline,
         observe=observer.observe,
         show=actions.view_of,
@@ -168,7 +165,6 @@ def _make_reconciler(
     )
     retention = Retention(
         store,
-        term=term,
         keep=RetentionPeriods(
             history=jobs.history_seconds,
             tombstone=jobs.tombstone_seconds,
@@ -180,7 +176,6 @@ def _make_reconciler(
     )
     orphans = OrphanCollector(
         store,
-        term=term,
         kube=context.kube,
         cluster=context.cluster,
         informer=context.informer,
@@ -194,7 +189,6 @@ def _make_reconciler(
     )
     missing = MissingCompanions(
         store,
-        term=term,
         kube=context.kube,
         instance=context.settings.instance,
         clock=time.monotonic,
@@ -203,7 +197,6 @@ def _make_reconciler(
     )
     mount_points = MountPointCleaner(
         store,
-        term=term,
         kube=context.kube,
         cluster=context.cluster,
         clock=time.time,
@@ -217,14 +210,14 @@ def _make_reconciler(
         clock=time.monotonic,
         failed=metrics.step_failed,
     )
-    refused = RefusedShells(store, prerequisites=prerequisites, failed=metrics.step_failed)
+    refused = RefusedShells(store.unfenced, prerequisites=prerequisites, failed=metrics.step_failed)
     keeper = _make_log_keeper(
         context,
         changed=lambda job_id: queue.enqueue(job_id, "waits"),
         failed=metrics.step_failed,
     )
     return Reconciler(
-        store=store,
+        store=store.unfenced,
         informer=context.informer,
         observer=observer,
         actions=actions,
@@ -250,7 +243,6 @@ def _make_log_keeper(
         return None
     return LogKeeper(
         context.store,
-        term=context.term,
         logs=PodLogs(context.kube),
         storage=context.log_storage,
         shown=lambda: context.informer.pods,
@@ -277,14 +269,13 @@ def _make_rights(context: TermContext) -> CompanionRights:
 def _make_positions(context: TermContext) -> QueuePositions:
     reader = ReportReader(redis=context.redis, keys=Keys(context.settings.instance))
     activities = Activities(reader, clock=time.time)
-    return QueuePositions(context.store, activities_of=activities.of, clock=time.time)
+    return QueuePositions(context.store.unfenced, activities_of=activities.of, clock=time.time)
 
 
 def _make_publisher(context: TermContext, positions: Mapping[str, int]) -> RoutePublisher:
     settings = context.settings
     desired = DesiredRoutes(
         context.store,
-        term=context.term,
         informer=context.informer,
         vault=context.core.vault,
         base_domain=settings.base_domain,
@@ -294,7 +285,10 @@ def _make_publisher(context: TermContext, positions: Mapping[str, int]) -> Route
     return RoutePublisher(
         store=context.store,
         bus=Publisher(
-            context.redis, Keys(settings.instance), term=context.term, signer=settings.bus_signer
+            context.redis,
+            Keys(settings.instance),
+            term=context.store.term,
+            signer=settings.bus_signer,
         ),
         desired=desired,
         seal=Seal(settings.link_keys[0]),

@@ -31,7 +31,7 @@ from controller.logs.live import CALL_SECONDS, PodLogs, PodName
 from controller.logs.storage import LogStorage, StorageUnavailable
 from controller.logs.wanted import Why, why_wanted
 from controller.logs.writer import GIVE_UP_SECONDS, LogWriter, Waiting
-from controller.store.database import Store
+from controller.store.database import FencedStore
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_jobs
 from controller.store.jobs.progress import pod_records_of
@@ -124,9 +124,8 @@ class LogKeeper(LogObserver):
 
     def __init__(
         self,
-        store: Store,
+        store: FencedStore,
         *,
-        term: int,
         logs: PodLogs,
         storage: LogStorage,
         shown: Callable[[], Iterable[ObservedPod]],
@@ -136,7 +135,6 @@ class LogKeeper(LogObserver):
         failed: Callable[[Exception], None],
     ) -> None:
         self._store = store
-        self._term = term
         self._logs = logs
         self._storage = storage
         self._shown = shown
@@ -293,7 +291,7 @@ class LogKeeper(LogObserver):
                     keys = await dropped_keys(transaction, limit=AT_ONCE)
                 for key in keys:
                     await self._storage.remove_all(key)
-                    async with self._store.lead(self._term) as transaction:
+                    async with self._store.write() as transaction:
                         await forget_log(transaction, key)
                 if len(keys) < AT_ONCE:
                     return
@@ -318,7 +316,7 @@ class LogKeeper(LogObserver):
     async def _open(self, one: _Kept) -> StoredLog | None:
         while True:
             try:
-                async with self._store.lead(self._term) as transaction:
+                async with self._store.write() as transaction:
                     return await open_log(
                         transaction,
                         one.pod.job_id,
@@ -335,13 +333,13 @@ class LogKeeper(LogObserver):
             stored,
             storage=self._storage,
             commit=self._commit,
-            prefix=f"{self._term:x}{self._writers:08x}"[-16:],
+            prefix=f"{self._store.term:x}{self._writers:08x}"[-16:],
             waiting=self._waiting,
             clock=self._clock,
         )
 
     async def _commit(self, stored: StoredLog) -> None:
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             await write_log(transaction, stored, now=self._clock())
 
     async def _store_log(

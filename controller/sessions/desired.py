@@ -16,7 +16,7 @@ from controller.jobs.spec.accepted import Vault
 from controller.jobs.tools.plans import tool_at
 from controller.sessions.routes import Reach, choose_hub, may_have_shell, route_of, service_at
 from controller.sessions.statuses import status_of
-from controller.store.database import Store
+from controller.store.database import FencedStore
 from controller.store.errors import StoreError
 from controller.store.instance import Hub
 from controller.store.jobs.job_rows import JobRecord
@@ -60,9 +60,8 @@ class DesiredRoutes:
 
     def __init__(
         self,
-        store: Store,
+        store: FencedStore,
         *,
-        term: int,
         informer: InformerCache,
         vault: Vault,
         base_domain: str,
@@ -70,7 +69,6 @@ class DesiredRoutes:
         positions: Mapping[str, int],
     ) -> None:
         self._store = store
-        self._term = term
         self._informer = informer
         self._vault = vault
         self._base_domain = base_domain
@@ -246,7 +244,7 @@ class DesiredRoutes:
         if not hubs:
             return session, None
         hub = hub or choose_hub(session.sid, hubs)
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             goes_on = await assign_shell(
                 transaction, session.sid, hub_id=hub.id, pod=pod.name, pod_uid=pod.uid
             )

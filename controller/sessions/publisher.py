@@ -22,7 +22,7 @@ from controller.sessions.interval import Interval
 from controller.sessions.restored import recover_from_redis
 from controller.sessions.snapshot import SessionsSnapshot, SnapshotReader
 from controller.sessions.statuses import ended_status
-from controller.store.database import Store
+from controller.store.database import FencedStore
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import raise_term_to, read_store_metadata, record_published
 from controller.store.jobs.job_rows import JobRecord
@@ -69,7 +69,7 @@ class RoutePublisher:
     def __init__(
         self,
         *,
-        store: Store,
+        store: FencedStore,
         bus: Publisher,
         desired: DesiredRoutes,
         seal: Seal,
@@ -88,7 +88,7 @@ class RoutePublisher:
         self._began_at = revision
         self._published: dict[str, Desired] = {}
         self._sids_of: dict[str, set[str]] = {}
-        self._snapshots = SnapshotReader(store, term=bus.term, monotonic=monotonic)
+        self._snapshots = SnapshotReader(store, monotonic=monotonic)
         self._woken = asyncio.Event()
         self._published_event = asyncio.Event()
         self._rev = 0
@@ -339,7 +339,7 @@ class RoutePublisher:
         """
         try:
             head, foreign = await self._bus.head(), await self._is_of_another_store()
-            async with self._store.write() as transaction:
+            async with self._store.unfenced.write() as transaction:
                 is_new = (await read_store_metadata(transaction)).epoch is None
                 if head is not None and (foreign or is_new):
                     await raise_term_to(transaction, head.term)
@@ -421,7 +421,7 @@ class RoutePublisher:
         """Store the position of the last event, so that a loss of data in Redis is noticed."""
         position = (self._bus.epoch, self._bus.seq)
         if position != self._remembered:
-            async with self._store.lead(self._bus.term) as transaction:
+            async with self._store.write() as transaction:
                 await record_published(transaction, epoch=position[0], seq=position[1])
                 identity = (await read_store_metadata(transaction)).identity
             await self._bus.note_store(identity, self._snapshots.revision)

@@ -11,7 +11,7 @@ import logging
 from dataclasses import replace
 from typing import Final
 
-from controller.store.database import Store, Transaction
+from controller.store.database import FencedStore, Transaction
 from controller.store.instance import (
     StoreMetadata,
     raise_revision,
@@ -38,7 +38,9 @@ _SLACK_SECONDS: Final = 0.002
 log = logging.getLogger(__name__)
 
 
-async def recover_from_redis(store: Store, bus: Publisher, *, revision: int, now: float) -> None:
+async def recover_from_redis(
+    store: FencedStore, bus: Publisher, *, revision: int, now: float
+) -> None:
     """Add to the store the revocations that Redis has and, if the store is older, ended sessions.
 
     If tables are signed, Redis is not trusted, and nothing is recovered.
@@ -66,7 +68,7 @@ async def recover_from_redis(store: Store, bus: Publisher, *, revision: int, now
     head = await bus.head()
     ended = await _ended(bus, head, live) if older else []
     revoked = [one for one in map(_read, recalled.revoked.items()) if one is not None]
-    async with store.lead(bus.term) as transaction:
+    async with store.write() as transaction:
         added = await _revoke(transaction, revoked, now=now)
         for sid in ended:
             await end_session(transaction, sid, reason="ended", now=now)

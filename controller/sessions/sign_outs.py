@@ -16,7 +16,7 @@ from typing import Final, Literal
 from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as MetricCounter
 
-from controller.store.database import Store, Transaction
+from controller.store.database import FencedStore, Transaction
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import read_sign_out_position, record_sign_out_position
 from controller.store.sessions.revocations import revoke
@@ -67,16 +67,14 @@ class SignOutProcessor:
     def __init__(
         self,
         *,
-        store: Store,
+        store: FencedStore,
         reader: SignOutReader,
-        term: int,
         clock: Callable[[], float],
         publish: Callable[[], None],
         count: Callable[[Taken], None],
     ) -> None:
         self._store = store
         self._reader = reader
-        self._term = term
         self._clock = clock
         self._publish = publish
         self._count = count
@@ -118,7 +116,7 @@ class SignOutProcessor:
             return
         revoked: list[tuple[Session, GrantRevoked]] = []
         taken: list[Taken] = []
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             for request, session in await self._with_sessions(transaction, requests.entries):
                 result = self._judge(request, session)
                 taken.append(result)

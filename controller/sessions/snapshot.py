@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from typing import Final
 
 from controller.sessions.live_hubs import LiveHubs
-from controller.store.database import Store, Transaction
-from controller.store.errors import LeadershipLost, StoreUnavailable
+from controller.store.database import FencedStore, Transaction
+from controller.store.errors import StoreUnavailable
 from controller.store.instance import (
     Hub,
     forget_dead_hubs,
     read_heartbeats,
-    read_leadership,
     read_store_metadata,
 )
 from controller.store.jobs.job_rows import JobRecord, find_jobs
@@ -90,11 +89,10 @@ class SnapshotReader:
     """
 
     def __init__(
-        self, store: Store, *, term: int, monotonic: Callable[[], float] = time.monotonic
+        self, store: FencedStore, *, monotonic: Callable[[], float] = time.monotonic
     ) -> None:
         self._store = store
         self._live = LiveHubs(monotonic)
-        self._term = term
         self._hubs: Mapping[str, Hub] = {}
         self._revision = 0
         self._opened: frozenset[str] = frozenset()
@@ -131,9 +129,7 @@ class SnapshotReader:
         try:
             async with self._read() as transaction:
                 # Redis alone would not stop a leader that shares a partition with it.
-                term = (await read_leadership(transaction)).term
-                if term != self._term:
-                    raise LeadershipLost(f"the term is {term}, not {self._term}")
+                await self._store.check(transaction)
                 revision = (await read_store_metadata(transaction)).revision
                 hubs = await self._find_changed(transaction, revision)
                 # Before the read: a change from now on makes them due again.
@@ -219,7 +215,7 @@ class SnapshotReader:
             LeadershipLost: If another controller leads.
             StoreUnavailable: If the store does not respond.
         """
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             await forget_revocations(transaction, now=now)
             await forget_dead_hubs(transaction, now=now, alive=self._hubs)
             sessions = await live_sessions(transaction)

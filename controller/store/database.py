@@ -9,7 +9,8 @@ import secrets
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from dataclasses import dataclass
 from functools import cache
 from math import inf
 from typing import Any, Final
@@ -27,8 +28,8 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 from controller.loop_turn import LoopTurn
 from controller.store import postgresql, tables
 from controller.store import sqlite as sqlite_driver
-from controller.store.errors import LeadershipLost, StoreFull, StoreUnavailable, TableIsBusy
-from controller.store.migrations import migrate
+from controller.store.errors import LeadershipLost, StoreFull, StoreUnavailable
+from controller.store.migrations import migrate, migrate_postgresql
 
 Transaction = AsyncConnection
 Json = Mapping[str, Any]
@@ -42,16 +43,6 @@ _PROBE: Final = sa.select(tables.leadership.c.term).with_for_update(read=True, k
 # after the rows could belong to a change that the rows lack.
 _ONE_STATE: Final[Json] = {"isolation_level": "REPEATABLE READ", "postgresql_readonly": True}
 
-_CLOCK: Final = sa.select(sa.func.date_part("epoch", sa.func.clock_timestamp()))
-
-
-async def database_clock(transaction: Transaction) -> float | None:
-    """Return the database's clock in unix seconds; None for SQLite, which uses this machine's."""
-    if transaction.dialect.name == "sqlite":
-        return None
-    return float(await transaction.scalar(_CLOCK) or 0.0)
-
-
 REVISION_CHANNEL: Final = "fumarole_changed"
 """PostgreSQL's channel for raised revisions; the payload names the writer."""
 UPDATES_CHANNEL: Final = "fumarole_updated"
@@ -62,9 +53,6 @@ _TELL: Final = sa.select(
 
 WRITER_SECONDS: Final = 20.0
 """Longest wait for the process' other writes to SQLite, each of which may wait for the file."""
-
-MIGRATION_TRIES: Final = 20
-MIGRATION_PAUSE_SECONDS: Final = 3.0
 
 log = logging.getLogger(__name__)
 
@@ -118,29 +106,10 @@ class Store:
             return
         engine = _make_engine(self._url, limits=postgresql.FOR_MIGRATIONS)
         try:
-            for left in reversed(range(MIGRATION_TRIES)):
-                try:
-                    await self._migrate(engine)
-                    return
-                except TableIsBusy:
-                    if not left:
-                        raise
-                await asyncio.sleep(MIGRATION_PAUSE_SECONDS)
+            with _translated():
+                await migrate_postgresql(engine)
         finally:
             await engine.dispose()
-
-    async def _migrate(self, engine: AsyncEngine) -> None:
-        with _translated():
-            async with engine.begin() as connection:
-                await connection.execute(postgresql.set_locally(postgresql.WITHOUT_LIMITS))
-                await connection.execute(postgresql.LOCK_MIGRATION)
-                await connection.execute(postgresql.WAIT_BRIEFLY)
-                try:
-                    await connection.run_sync(migrate)
-                except DBAPIError as error:
-                    if not postgresql.waited_in_vain(error):
-                        raise
-                    raise TableIsBusy("a table that the migration changes is in use") from None
 
     async def close(self) -> None:
         """Close all connections."""
@@ -242,17 +211,6 @@ class Store:
             self._shortage = time.monotonic(), str(error)
             raise
 
-    async def read_clock(self) -> float | None:
-        """Return the database's clock in unix seconds; None for SQLite.
-
-        Raises:
-            StoreUnavailable: If the database does not respond.
-        """
-        if self._sqlite:
-            return None
-        async with self.read() as transaction:
-            return await database_clock(transaction)
-
     async def probe(self) -> None:
         """Check that the store is writable, without a change.
 
@@ -275,21 +233,9 @@ class Store:
             async with self._apart.begin() as connection:
                 await connection.execute(_PROBE)
 
-    @asynccontextmanager
-    async def lead(self, term: int) -> AsyncIterator[Transaction]:
-        """Open a writing transaction that is fenced by the leader's *term*.
-
-        Raises:
-            LeadershipLost: If another controller leads; nothing was written.
-            StoreUnavailable: If the database does not respond; nothing was written.
-        """
-        async with self.write() as transaction:
-            if not self._sqlite and not await transaction.scalar(postgresql.HOLD_FENCE):
-                raise StoreUnavailable("another controller is becoming the leader")
-            current = await transaction.scalar(_TERM)
-            if current != term:
-                raise LeadershipLost(f"the term is {current}, not {term}")
-            yield transaction
+    def fenced(self, term: int) -> FencedStore:
+        """Return this store as the leader of *term* writes to it."""
+        return FencedStore(self, term)
 
     @asynccontextmanager
     async def listening(
@@ -328,6 +274,46 @@ class Store:
             yield
         finally:
             self._writing.release()
+
+
+@dataclass(frozen=True, slots=True)
+class FencedStore:
+    """The store of the leader of one term, who can write until another leader is elected.
+
+    What only a leader may do takes this store: then it cannot write without the fence.
+    """
+
+    unfenced: Store
+    term: int
+
+    def read(self) -> AbstractAsyncContextManager[Transaction]:
+        """Open a reading transaction, as :meth:`Store.read` does."""
+        return self.unfenced.read()
+
+    @asynccontextmanager
+    async def write(self) -> AsyncIterator[Transaction]:
+        """Open a writing transaction, as :meth:`Store.write` does.
+
+        Raises:
+            LeadershipLost: If another controller leads; nothing was written.
+            StoreUnavailable: If the database does not respond; nothing was written.
+        """
+        async with self.unfenced.write() as transaction:
+            fence = None if self.unfenced.is_single_host else postgresql.HOLD_FENCE
+            if fence is not None and not await transaction.scalar(fence):
+                raise StoreUnavailable("another controller is becoming the leader")
+            await self.check(transaction)
+            yield transaction
+
+    async def check(self, transaction: Transaction) -> None:
+        """Check that the term goes on.
+
+        Raises:
+            LeadershipLost: If another controller leads.
+        """
+        current = await transaction.scalar(_TERM)
+        if current != self.term:
+            raise LeadershipLost(f"the term is {current}, not {self.term}")
 
 
 def writer_of(transaction: Transaction) -> str:

@@ -2,7 +2,7 @@
 
 - The store: its identity, its revision, and the last event that was published to Redis.
 - Leadership: the term fences a former leader's writes. Becoming the leader raises the term, and
-  each of a leader's transactions checks it (:meth:`controller.store.database.Store.lead`). Also,
+  each of a leader's transactions checks it (:class:`controller.store.database.FencedStore`). Also,
   when a leader last saw the cluster.
 - Maintenance: whether jobs are accepted and submitted.
 - Volcano's capabilities: a leader discovers them, and all replicas validate jobs by them.
@@ -137,10 +137,9 @@ async def raise_term_to(transaction: Transaction, term: int) -> None:
     await transaction.execute(lower.values(term=term))
 
 
-async def refresh_leadership(transaction: Transaction, *, term: int, now: float) -> bool:
-    """Store that the leader of *term* saw the cluster *now*; False if another controller leads."""
-    alive = sa.update(_leadership).where(_leadership.c.term == term).values(seen_at=now)
-    return (await transaction.execute(alive)).rowcount > 0
+async def refresh_leadership(transaction: Transaction, *, now: float) -> None:
+    """Store in a leader's transaction that it saw the cluster *now*."""
+    await transaction.execute(sa.update(_leadership).values(seen_at=now))
 
 
 # Maintenance

@@ -12,7 +12,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from controller.store.database import Store
+import sqlalchemy as sa
+
+from controller.store.database import Store, Transaction
 from controller.store.errors import StoreUnavailable
 from shared.log import Outage
 
@@ -28,6 +30,15 @@ MOST_SKEW_SECONDS: Final = 5.0
 """Half of the leeway of tokens."""
 
 log = logging.getLogger(__name__)
+
+_CLOCK: Final = sa.select(sa.func.date_part("epoch", sa.func.clock_timestamp()))
+
+
+async def database_clock(transaction: Transaction) -> float | None:
+    """Return the database's clock in unix seconds; None for SQLite, which uses this machine's."""
+    if transaction.dialect.name == "sqlite":
+        return None
+    return float(await transaction.scalar(_CLOCK) or 0.0)
 
 
 class StoreProbe:
@@ -112,7 +123,8 @@ class StoreProbe:
         before = self._clock()
         try:
             async with asyncio.timeout(PROBE_SECONDS):
-                theirs = await self._store.read_clock()
+                async with self._store.read() as transaction:
+                    theirs = await database_clock(transaction)
         except (StoreUnavailable, TimeoutError):
             return  # keeps the last result
         after = self._clock()

@@ -16,9 +16,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from controller.jobs.containment import Containment
 from controller.site.webhook_receivers import Receiver
-from controller.store.database import Store, Transaction
+from controller.store.database import FencedStore, Store, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance import read_leadership, read_store_metadata
+from controller.store.instance import read_store_metadata
 from controller.store.notifications import UpdateNotifications
 from controller.store.outbox.update_rows import (
     UpdateRow,
@@ -125,8 +125,8 @@ class Webhooks:
         async with self._store.write() as transaction:
             await ensure_cursors(transaction, [one.name for one in self._receivers])
 
-    async def run(self, term: int, *, failed: Callable[[Exception], None]) -> None:
-        """Send until cancelled; unexpected errors are counted by *failed*.
+    async def run(self, store: FencedStore, *, failed: Callable[[Exception], None]) -> None:
+        """Send until cancelled, as the leader; unexpected errors are counted by *failed*.
 
         Raises:
             LeadershipLost: If another controller leads.
@@ -135,16 +135,15 @@ class Webhooks:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for receiver in self._receivers:
-                    self._dispatchers[receiver.name] = one = self._make(receiver, term)
+                    self._dispatchers[receiver.name] = one = self._make(receiver, store)
                     tasks.create_task(_keep_on(one, receiver.name, contained))
         finally:
             self._dispatchers.clear()
 
-    def _make(self, receiver: Receiver, term: int) -> _Dispatcher:
+    def _make(self, receiver: Receiver, store: FencedStore) -> _Dispatcher:
         return _Dispatcher(
             receiver,
-            store=self._store,
-            term=term,
+            store=store,
             notifications=self._notifications,
             render=self._render,
             counts=self._counts,
@@ -171,15 +170,13 @@ class _Dispatcher:
         self,
         receiver: Receiver,
         *,
-        store: Store,
-        term: int,
+        store: FencedStore,
         notifications: UpdateNotifications,
         render: Render,
         counts: WebhookCounts,
     ) -> None:
         self._receiver = receiver
         self._store = store
-        self._term = term
         self._notifications = notifications
         self._render = render
         self._counts = counts
@@ -259,7 +256,7 @@ class _Dispatcher:
         more, send = False, None
         try:
             async with self._store.read() as transaction:
-                await self._refuse_if_deposed(transaction)
+                await self._store.check(transaction)
                 more = await self._take_up(transaction, deliveries)
                 while (send := deliveries.next(time.monotonic())) is not None:
                     found.append((send, await self._find(transaction, send)))
@@ -273,11 +270,6 @@ class _Dispatcher:
             else:
                 tasks.create_task(self._send(deliveries, sender, send, row))
         return more
-
-    async def _refuse_if_deposed(self, transaction: Transaction) -> None:
-        current = (await read_leadership(transaction)).term
-        if current != self._term:
-            raise LeadershipLost(f"the term is {current}, not {self._term}")
 
     async def _take_up(self, transaction: Transaction, deliveries: Deliveries) -> bool:
         last = await read_counter(transaction, "updates")
@@ -359,7 +351,7 @@ class _Dispatcher:
             return True
         if time.monotonic() - self._saved_at < SAVE_SECONDS and not at_once:
             return False
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             await write_cursor(transaction, self._receiver.name, cursor)
         self._saved, self._saved_at = cursor, time.monotonic()
         return True

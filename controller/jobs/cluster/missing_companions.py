@@ -18,7 +18,7 @@ from controller.jobs.history.job_record import recovery_name
 from controller.kube.client import Kube
 from controller.kube.errors import KubeError, NotFound, NotServed
 from controller.kube.kinds import CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Kind
-from controller.store.database import Store
+from controller.store.database import FencedStore
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.existing_companions import (
     ExistingCompanion,
@@ -46,9 +46,8 @@ class MissingCompanions:
 
     def __init__(
         self,
-        store: Store,
+        store: FencedStore,
         *,
-        term: int,
         kube: Kube,
         instance: str,
         clock: Callable[[], float],
@@ -56,7 +55,6 @@ class MissingCompanions:
         failed: Callable[[Exception], None],
     ) -> None:
         self._store = store
-        self._term = term
         self._kube = kube
         self._labels = f"{INSTANCE_LABEL}={instance},{JOB_LABEL}"
         self._clock = clock
@@ -102,7 +100,7 @@ class MissingCompanions:
         now = self._clock()
         if now < not_before or not await self._is_gone(kind, one):
             return False
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             if not await forget_uid(transaction, one):
                 return False  # its job has ended or begun another attempt meanwhile
         self._pauses[key] = (now + pause, min(2 * pause, LONGEST_SECONDS))

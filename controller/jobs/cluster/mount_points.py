@@ -23,7 +23,7 @@ from controller.jobs.spec.accepted import output_of
 from controller.kube.client import Kube, Object
 from controller.kube.errors import AlreadyExists, KubeError
 from controller.kube.kinds import VCJOBS
-from controller.store.database import Store
+from controller.store.database import FencedStore
 from controller.store.errors import StoreUnavailable
 from controller.store.jobs.folders import (
     Cleaning,
@@ -97,16 +97,14 @@ class MountPointCleaner:
 
     def __init__(
         self,
-        store: Store,
+        store: FencedStore,
         *,
-        term: int,
         kube: Kube,
         cluster: JobObjects,
         clock: Callable[[], float],
         failed: Callable[[Exception], None],
     ) -> None:
         self._store = store
-        self._term = term
         self._kube = kube
         self._cluster = cluster
         self._clock = clock
@@ -147,7 +145,7 @@ class MountPointCleaner:
         if await self._is_in_use(place):
             self._later[place] = self._clock() + LATER_SECONDS
             return
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             cleaning = await begin_cleaning(transaction, place, now=self._clock())
         if cleaning is None:
             return
@@ -157,7 +155,7 @@ class MountPointCleaner:
             if self._clock() <= _until(cleaning):
                 return  # the pod may still run: it is tried again until its deadline
             log.info("mount points were not removed", extra={"why": str(error)})
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             await end_cleaning(transaction, place)
 
     async def _is_in_use(self, place: str) -> bool:

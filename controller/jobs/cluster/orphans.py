@@ -20,9 +20,8 @@ from controller.jobs.containment import Containment
 from controller.kube.client import Kube, Object
 from controller.kube.errors import Conflict, KubeError, NotFound
 from controller.kube.kinds import COMMANDS, CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Kind
-from controller.store.database import Store
-from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance import read_leadership
+from controller.store.database import FencedStore
+from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import find_jobs
 from controller.volcano.names import INSTANCE_LABEL, JOB_LABEL, volcano_job_name
 
@@ -55,9 +54,8 @@ class OrphanCollector:
 
     def __init__(
         self,
-        store: Store,
+        store: FencedStore,
         *,
-        term: int,
         kube: Kube,
         cluster: JobObjects,
         informer: InformerCache,
@@ -67,7 +65,6 @@ class OrphanCollector:
         kinds: Collection[Kind] = (),
     ) -> None:
         self._store = store
-        self._term = term
         self._kube = kube
         self._cluster = cluster
         self._informer = informer
@@ -158,8 +155,7 @@ class OrphanCollector:
         if await self._cluster.find_volcano_job(one.namespace, name, one.job_id) is not None:
             return False
         async with self._store.read() as transaction:
-            if (await read_leadership(transaction)).term != self._term:
-                raise LeadershipLost("another controller leads")
+            await self._store.check(transaction)
         try:
             again = await self._kube.get(one.kind, one.name, one.namespace)
         except NotFound:

@@ -151,7 +151,7 @@ class PendingReasons:
         pods = self._informer.pods.of_job(job.job_id)
         if self._clock() < self._not_allowed_until.get(job.namespace, 0.0):
             return
-        async with self._records.read() as transaction:
+        async with self._records.store.read() as transaction:
             record = await find_job(transaction, job.job_id)
         if record is None or record.uid != job.uid or record.is_final:
             return
@@ -260,7 +260,7 @@ class PendingReasons:
         explained: dict[str, Any] | None = (
             None if found is None else {"uid": job.uid, "since": job.phase_since, **asdict(found)}
         )
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             now = await lock_job(transaction, job.job_id)
             if now is None or now.uid != job.uid or now.explained == explained:
                 return

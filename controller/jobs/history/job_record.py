@@ -19,7 +19,6 @@ from __future__ import annotations
 import copy
 import json
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
@@ -37,7 +36,7 @@ from controller.jobs.spec.accepted import (
 )
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.problems import TAG, JobRejected
-from controller.store.database import Store, Transaction
+from controller.store.database import FencedStore, Transaction
 from controller.store.jobs.job_rows import Desired, JobRecord, lock_job, update_job
 from controller.volcano.names import (
     ALLOCATION_ANNOTATION,
@@ -237,29 +236,15 @@ def _removed(spec: Any, path: list[int | str]) -> bool:
     return False
 
 
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class JobRecords:
-    """Changes jobs' records, as the leader.
+    """Changes jobs' records, as the leader."""
 
-    Args:
-        vault: Opens the secrets of jobs that are not over.
-        clock: Unix seconds.
-    """
-
-    def __init__(
-        self, store: Store, *, term: int, vault: Vault, clock: Callable[[], float]
-    ) -> None:
-        self._store = store
-        self._term = term
-        self._vault = vault
-        self.clock = clock
-
-    def lead(self) -> AbstractAsyncContextManager[Transaction]:
-        """Open a writing transaction of the leader, as :meth:`Store.lead` does."""
-        return self._store.lead(self._term)
-
-    def read(self) -> AbstractAsyncContextManager[Transaction]:
-        """Open a reading transaction."""
-        return self._store.read()
+    store: FencedStore
+    vault: Vault
+    """Opens the secrets of jobs that are not over."""
+    clock: Callable[[], float]
+    """Unix seconds."""
 
     async def update(
         self, transaction: Transaction, record: JobRecord, **values: Any
@@ -300,7 +285,7 @@ class JobRecords:
         """Set *values* where they differ from *record*; return the record as it is then."""
         if all(getattr(record, name) == value for name, value in values.items()):
             return record
-        async with self.lead() as transaction:
+        async with self.store.write() as transaction:
             return await self.update(transaction, record, **values)
 
     def job_of(self, record: JobRecord) -> Job:
@@ -337,7 +322,7 @@ class JobRecords:
         return pod.with_words(lambda text: without_secrets(text, secrets))
 
     def _secrets(self, record: JobRecord) -> Mapping[str, str]:
-        return {} if record.sealed is None else self._vault.open(record.id, record.sealed)
+        return {} if record.sealed is None else self.vault.open(record.id, record.sealed)
 
 
 def decided_as(

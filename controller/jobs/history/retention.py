@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 
 from controller.jobs.containment import Containment
-from controller.store.database import Store, Transaction
+from controller.store.database import FencedStore, Transaction
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.jobs.batches import forget_batches
 from controller.store.jobs.hook_failures import forget_lone_hook_failures
@@ -64,16 +64,14 @@ class Retention:
 
     def __init__(
         self,
-        store: Store,
+        store: FencedStore,
         *,
-        term: int,
         keep: RetentionPeriods,
         may_be_there: Callable[[str], bool],
         clock: Callable[[], float],
         failed: Callable[[Exception], None],
     ) -> None:
         self._store = store
-        self._term = term
         self._keep = keep
         self._may_be_there = may_be_there
         self._clock = clock
@@ -118,19 +116,19 @@ class Retention:
         with self._contained.of("tombstones"):
             await self._forget_tombstones(before - self._keep.tombstone)
         with self._contained.of("links"):
-            async with self._store.lead(self._term) as transaction:
+            async with self._store.write() as transaction:
                 await forget_links(transaction, now=self._clock())
         with self._contained.of("lists"):
             await self._in_pages(_fill_in_lists, AT_ONCE)
         with self._contained.of("hooks"):
-            async with self._store.lead(self._term) as transaction:
+            async with self._store.write() as transaction:
                 await forget_lone_hook_failures(transaction, before=self._clock() - LONE_SECONDS)
         return total
 
     async def _forget_jobs(self, before: float) -> int:
         after, total = "", 0
         while True:
-            async with self._store.lead(self._term) as transaction:
+            async with self._store.write() as transaction:
                 over = await jobs_ended_before(
                     transaction, finished_before=before, limit=AT_ONCE, after=after
                 )
@@ -143,7 +141,7 @@ class Retention:
     async def _forget(self, job_ids: Sequence[str], before: float) -> int:
         """Delete all of them together; if that fails, one by one."""
         try:
-            async with self._store.lead(self._term) as transaction:
+            async with self._store.write() as transaction:
                 await delete_job_records(transaction, job_ids, at=before)
         except (LeadershipLost, StoreUnavailable):
             raise
@@ -151,7 +149,7 @@ class Retention:
             gone = 0
             for job_id in job_ids:
                 with self._contained.of(f"job {job_id}"):
-                    async with self._store.lead(self._term) as transaction:
+                    async with self._store.write() as transaction:
                         await delete_job_records(transaction, [job_id], at=before)
                     gone += 1
             return gone
@@ -161,14 +159,14 @@ class Retention:
         """Run *work* in one transaction after another, until one deletes less than a *page*."""
         done = page
         while done == page:
-            async with self._store.lead(self._term) as transaction:
+            async with self._store.write() as transaction:
                 done = await work(transaction)
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _forget_updates(self, before: float) -> None:
         after = 0
         while True:
-            async with self._store.lead(self._term) as transaction:
+            async with self._store.write() as transaction:
                 after, more = await forget_old_updates(
                     transaction, before=before, after=after, limit=MOST_ENTRIES
                 )
@@ -180,7 +178,7 @@ class Retention:
         """Delete tombstones of VolcanoJobs that are gone; the others are evidence for a removal."""
         after: Tombstone | None = None
         while True:
-            async with self._store.lead(self._term) as transaction:
+            async with self._store.write() as transaction:
                 old = await old_tombstones(
                     transaction, before=before, after=after, limit=MOST_ENTRIES
                 )

@@ -224,7 +224,7 @@ class Actions:
             now=self._records.clock(),
             looked_until=self._looked_until,
         )
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             await upsert_pod_records(transaction, runs)
             if missing := _missing_mount_points(seen):
                 await record_missing_mount_points(transaction, record.id, missing)
@@ -237,7 +237,7 @@ class Actions:
 
     async def _set_timers(self, record: JobRecord, timers: Sequence[Timer]) -> None:
         """Replace the timers of the job; a timer that runs already keeps its due time."""
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             if await self._records.lock_if_unchanged(transaction, record) is not None:
                 await replace_timers(transaction, record.id, timers=timers)
 
@@ -272,7 +272,7 @@ class Actions:
     async def _start_tool(self, record: JobRecord, due: DueRun) -> None:
         """Start the tool, if it and its job are still as observed."""
         run = _record_of_run(record, due, now=self._records.clock())
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             if await self._records.lock_if_unchanged(transaction, record) is None:
                 return
             tool = await find_tool(transaction, due.tool.place)
@@ -297,7 +297,7 @@ class Actions:
         if update.event is JobEvent.STARTED:
             started = self._start_of(seen)
             values["started_at"] = record.started_at or started
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             after = await self._records.update(transaction, record, **values)
             if after is not None and started is not None:
                 await start_attempt(transaction, record.id, record.attempt, at=started)
@@ -338,7 +338,7 @@ class Actions:
             return False
         if not seen.pods_stale and are_final(seen.runs.values()):
             return True
-        async with self._records.read() as transaction:
+        async with self._records.store.read() as transaction:
             attempts = await attempts_of(transaction, seen.record.id)
         last = attempts[-1] if attempts else None
         if last is None or last.attempt != seen.record.attempt or last.ended_at is None:

@@ -37,7 +37,7 @@ from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, 
 from controller.kube.kinds import CONFIG_MAPS
 from controller.site.job_defaults import JobDefaults
 from controller.site.product_list import charged_by
-from controller.store.database import Store
+from controller.store.database import FencedStore
 from controller.store.errors import AlreadyThere, StoreUnavailable
 from controller.store.instance import read_store_metadata
 from controller.store.jobs.job_rows import JobRecord, has_jobs, insert_job, known_jobs
@@ -77,8 +77,7 @@ class Adoption:
     def __init__(
         self,
         *,
-        store: Store,
-        term: int,
+        store: FencedStore,
         kube: Kube,
         informer: InformerCache,
         cluster: JobObjects,
@@ -88,7 +87,6 @@ class Adoption:
         clock: Callable[[], float],
     ) -> None:
         self._store = store
-        self._term = term
         self._informer = informer
         self._cluster = cluster
         self._identity = StoreIdentity(kube, instance=instance, namespace=namespace)
@@ -196,7 +194,7 @@ class Adoption:
         tool, tools = _read_tool(seen), adopted_tools(job, self._defaults, now=self._clock())
         if tool is not None:
             record = replace(record, tool=tool.model_dump(mode="json"))
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             if tool is not None:
                 await adopt_run(transaction, record, tool)
             record = replace(record, tools=len(tools))

@@ -119,7 +119,7 @@ class EndActions:
             "message": step.message,
             "details": None if step.details is None else {**step.details, "at": now},
         }
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             if await self._records.update(transaction, record, **values):
                 outcome = _OUTCOMES[step.why]
                 await self._close_attempt(
@@ -140,7 +140,7 @@ class EndActions:
         await self._remove_companions(record, passing)
         await self._cluster.withdraw_command(record.id, record.namespace)
         values: dict[str, Any] = {**_NEW_ATTEMPT, "attempt": record.attempt + 1}
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             used = await self._used(transaction, record)
             values["retries_used"] = record.retries_used + (used or 0)
             if await self._records.update(transaction, record, **values):
@@ -183,7 +183,7 @@ class EndActions:
             "retries_used": max(record.retries_used, past.retries_used),
             "evictions": max(record.evictions, past.evictions),
         }
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             if await self._records.update(transaction, record, **values):
                 await self._close_attempt(transaction, seen, "LOST", "lost", message)
                 await record_attempt(transaction, record.id, job.attempt, uid=job.uid, now=now)
@@ -218,7 +218,7 @@ class EndActions:
         removed = await self._cluster.remove_volcano_job(record.namespace, name, uid, shown=shown)
         if in_use and not removed:
             raise RequeueAfter(FORBIDDEN_SECONDS)
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             await self._records.record_deletion(transaction, record.id, uid, own=unrecorded)
 
     async def delete_revived_job(self, record: JobRecord, uid: str) -> None:
@@ -255,7 +255,7 @@ class EndActions:
             "details": record.end_details,
         }
         now = self._records.clock()
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             await record_attempt(transaction, record.id, record.attempt, uid=job.uid, now=now)
             await drop_hooks(transaction, record.id, record.attempt, hook="cleanup")
             if record.outcome is not None:
@@ -286,7 +286,7 @@ class EndActions:
         first = _first_start(seen.runs.values())
         if seen.record.started_at is None and first is not None:
             decided["started_at"] = first  # it ran between two observations
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             after = await self._records.update(transaction, seen.record, **decided)
             # An attempt that another one was to follow is closed already.
             if after is not None and seen.record.renewal is None:
@@ -386,7 +386,7 @@ class EndActions:
             "details": record.end_details,
             "finished_at": self._records.clock(),
         }
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             runs = await pod_records_of(transaction, record.id)
             if record.started_at is None:
                 # Some pods ran, but never as many as Volcano needs to call the job running.
@@ -409,7 +409,7 @@ class EndActions:
         if followers:
             # A transaction of its own: jobs are locked in the order of their ids. If this process
             # stops here, the next leader reconciles all jobs anyway.
-            async with self._records.lead() as transaction:
+            async with self._records.store.write() as transaction:
                 await touch_jobs(transaction, followers)
         log.info(
             "a job has ended",
@@ -421,13 +421,13 @@ class EndActions:
 
     async def request_end_of(self, record: JobRecord, how: RequestedEnd) -> None:
         """Request the job's end, as its owner or a plugin could."""
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             now = await lock_job(transaction, record.id)
             if now is not None and not now.is_final:
                 await request_end(transaction, now, now=self._records.clock(), how=how)
 
     async def _known(self, record: JobRecord) -> list[CompanionRecord]:
-        async with self._records.read() as transaction:
+        async with self._records.store.read() as transaction:
             return await companions_of(transaction, record.id)
 
     async def _remove_companions(
@@ -436,7 +436,7 @@ class EndActions:
         for companion in companions:
             await self._cluster.companions.remove(record.id, companion)
         if companions:
-            async with self._records.lead() as transaction:
+            async with self._records.store.write() as transaction:
                 await drop_companions(transaction, record.id, companions)
 
     async def _has_unseen_pods(self, record: JobRecord) -> bool:

@@ -15,7 +15,7 @@ from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.store.database import Store
+from controller.store.database import FencedStore
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import refresh_leadership
 from controller.store.jobs.job_rows import lock_jobs
@@ -53,8 +53,7 @@ class Monitoring:
     def __init__(
         self,
         *,
-        store: Store,
-        term: int,
+        store: FencedStore,
         pipeline: Pipeline,
         observe: Callable[[str], Awaitable[ObservedState | None]],
         show: Callable[[ObservedState], JobFromServer],
@@ -62,7 +61,6 @@ class Monitoring:
         looked_until: Callable[[], float],
     ) -> None:
         self._store = store
-        self._term = term
         self._pipeline = pipeline
         self._see = observe
         self._show = show
@@ -103,8 +101,7 @@ class Monitoring:
         """
         until = self._looked_until()
         async with self._store.write() as transaction:
-            if not await refresh_leadership(transaction, term=self._term, now=until):
-                raise LeadershipLost("another controller leads")
+            await refresh_leadership(transaction, now=until)
 
     async def _due(self) -> dict[str, list[str]]:
         async with self._store.read() as transaction:
@@ -136,7 +133,7 @@ class Monitoring:
         """Hand over jobs with which the plugin failed one by one, beside the batches."""
         if not job_ids or self._tasks is None:
             return
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             held = await lock_jobs(transaction, job_ids)
             for job_id in job_ids:
                 at = self._clock() + AGAIN_SECONDS if job_id in held else None
@@ -176,7 +173,7 @@ class Monitoring:
             next_times = {}
             self._suspects.setdefault(plugin, set()).update(one.job.id for one in batch)
         again = dict.fromkeys(job_ids) | {one.job.id: again_at for one in batch} | next_times
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             held = await lock_jobs(transaction, job_ids)
             for job_id, at in again.items():
                 # The plugin may take long: a job may have ended since, or have been dropped.

@@ -22,7 +22,7 @@ from controller.jobs.pipeline.pipeline import Plan, RanHook
 from controller.jobs.pipeline.plugin import JobFromServer
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.site.hook_limits import DEFAULT_TRIES
-from controller.store.database import Store
+from controller.store.database import FencedStore
 from controller.store.jobs.hook_failures import HookFailure, drop_hook_failure, record_hook_failure
 from controller.store.jobs.progress import Hook, record_hooks, set_due
 
@@ -161,14 +161,12 @@ class HookRecorder:
 
     def __init__(
         self,
-        store: Store,
+        store: FencedStore,
         *,
-        term: int,
         clock: Callable[[], float],
         tries: int = DEFAULT_TRIES,
     ) -> None:
         self._store = store
-        self._term = term
         self._clock = clock
         self._tries = tries
 
@@ -178,7 +176,7 @@ class HookRecorder:
 
     async def record(self, seen: JobFromServer, *, hook: Hook, ran: Sequence[RanHook]) -> None:
         """Record that these plugins' hooks are done, and the times of their next monitoring."""
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             plugins = [one.plugin for one in ran]
             await record_hooks(
                 transaction,
@@ -216,7 +214,7 @@ class HookRecorder:
             next_at=None if ends else now + pause,
             blocked=failure.for_good,
         )
-        async with self._store.lead(self._term) as transaction:
+        async with self._store.write() as transaction:
             await record_hook_failure(transaction, seen.job.id, new)
         if ends:
             log.error(

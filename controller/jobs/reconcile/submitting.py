@@ -176,7 +176,7 @@ class SubmitActions:
             await self._records.update_if_changed(record, reason="refused", message=text)
             raise RequeueAfter(60.0) from error
         wanted = {(one.kind, one.name) for one in applied}
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             recorded = await companions_of(transaction, record.id)
             await record_companions(transaction, record.id, applied)
         for one in recorded:
@@ -184,7 +184,7 @@ class SubmitActions:
             kept = one.name == recovery_name(record.id) and one.owner_uid == owner.uid
             if not kept and (one.kind, one.name) not in wanted:
                 await self._cluster.companions.remove(record.id, one)
-                async with self._records.lead() as transaction:
+                async with self._records.store.write() as transaction:
                     await drop_companions(transaction, record.id, [one])
 
     async def save_recovery_data(self, seen: ObservedState, what: str) -> JobRecord | None:
@@ -207,7 +207,7 @@ class SubmitActions:
                 extra={"job": record.id, "why": str(error)},
             )
             raise RequeueAfter(NOT_KEPT_SECONDS) from error
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             await record_companions(transaction, record.id, [made])
             return await self._records.update(transaction, record, kept=what)
 
@@ -224,7 +224,7 @@ class SubmitActions:
         job = self._records.job_of(record)
         sids: dict[str, str] = {}
         if job.endpoints_with_url():
-            async with self._records.read() as transaction:
+            async with self._records.store.read() as transaction:
                 sids = await sids_made_with(transaction, record.id, at=record.created_at)
 
         async def make() -> Plan:
@@ -262,7 +262,7 @@ class SubmitActions:
         new = [one for one in wanted if self._applied.find(record, one) is None]
         if new:
             names = [(one.kind, record.namespace, one.name) for one in new]
-            async with self._records.lead() as transaction:
+            async with self._records.store.write() as transaction:
                 await intend_companions(transaction, record.id, names)
         made = [await self._ensure_once(record, one, owner=None) for one in wanted]
         if new and any(one.address for one in made):
@@ -272,7 +272,7 @@ class SubmitActions:
     async def _record_addresses(self, record: JobRecord, made: Sequence[CompanionRecord]) -> None:
         """Record the companions: another job may wait for an address, and this job for another."""
         try:
-            async with self._records.lead() as transaction:
+            async with self._records.store.write() as transaction:
                 await record_companions(transaction, record.id, made)
         except StoreUnavailable:
             self._applied.forget(record.id)  # so that the next try records them
@@ -297,7 +297,7 @@ class SubmitActions:
         wanted = same_pod_names(plan.job.id, [task.name for task in plan.job.effective_tasks])
         if not wanted:
             return None
-        async with self._records.read() as transaction:
+        async with self._records.store.read() as transaction:
             found = await find_jobs(transaction, wanted)
         for other in found.values():
             tasks = wanted[other.id]
@@ -317,7 +317,7 @@ class SubmitActions:
         if plan.nested_mounts is None:
             return
         wanted = mount_points_of(plan.nested_mounts, plan.volcano_job)
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             held = await hold_mount_points(transaction, record.id, wanted)
         if not held:
             text = "waiting until the mount points of jobs before it are removed from its output"
@@ -375,7 +375,7 @@ class SubmitActions:
         values |= {"reason": found.reason, "message": found.message, "details": found.details}
         named = plan.volcano_job.priority_class
         values["priority_value"] = await self._priorities.value_of(named) if named else None
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)
             await record_companions(transaction, record.id, companions)
             if not await self._records.update(transaction, record, **values):
@@ -401,7 +401,7 @@ class SubmitActions:
         # The text may come from a plugin or a webhook. One that the store cannot hold must not keep
         # the job waiting for ever.
         decided = decided_as(State.FAILURE, reason, plain_text(message, LONGEST_MESSAGE))
-        async with self._records.lead() as transaction:
+        async with self._records.store.write() as transaction:
             await self._records.update(transaction, record, **decided)
 
 

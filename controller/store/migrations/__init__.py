@@ -19,6 +19,7 @@ programs do without it.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from functools import cache
 from pathlib import Path
@@ -29,8 +30,11 @@ from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
 from alembic.script import ScriptDirectory
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.ext.asyncio import AsyncEngine
 
-from controller.store import tables
+from controller.store import postgresql, tables
+from controller.store.errors import TableIsBusy
 
 _FOLDER: Final = Path(__file__).parent
 SCHEMA_TABLE: Final = "schema_version"
@@ -43,6 +47,9 @@ _COUNTERS: Final = (
     "usage_forgotten",
     "usage_acknowledged",
 )
+
+TRIES: Final = 20
+PAUSE_SECONDS: Final = 3.0
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +97,36 @@ def migrate(connection: sa.Connection) -> None:
         command.upgrade(make_config(connection), "head")
     if oldest is None:
         readers.stamp(scripts, OLDEST_READER)
+
+
+async def migrate_postgresql(engine: AsyncEngine) -> None:
+    """Migrate while other processes use the database; wait for tables that they have locked.
+
+    Raises:
+        TableIsBusy: If a table is still locked after a minute or two.
+        ValueError: As :func:`migrate` does.
+    """
+    for left in reversed(range(TRIES)):
+        try:
+            await _try_to_migrate(engine)
+            return
+        except TableIsBusy:
+            if not left:
+                raise
+        await asyncio.sleep(PAUSE_SECONDS)
+
+
+async def _try_to_migrate(engine: AsyncEngine) -> None:
+    async with engine.begin() as connection:
+        await connection.execute(postgresql.set_locally(postgresql.WITHOUT_LIMITS))
+        await connection.execute(postgresql.LOCK_MIGRATION)
+        await connection.execute(postgresql.WAIT_BRIEFLY)
+        try:
+            await connection.run_sync(migrate)
+        except DBAPIError as error:
+            if not postgresql.waited_in_vain(error):
+                raise
+            raise TableIsBusy("a table that the migration changes is in use") from None
 
 
 def _create_tables(connection: sa.Connection) -> None:

@@ -9,8 +9,9 @@ from typing import Final
 import sqlalchemy as sa
 
 from controller.store import tables
-from controller.store.database import Transaction, database_clock
+from controller.store.database import Transaction
 from controller.store.instance import raise_revision
+from controller.store.probing import database_clock
 from shared.events import REVOCATION_KEPT_SECONDS, GrantRevoked, event_time, revoked_at
 
 _table = tables.revocations

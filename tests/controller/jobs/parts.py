@@ -219,17 +219,16 @@ def make_parts(
     # A check is not a product call, so it must not count as a crash point.
     checked = checked and not isinstance(store, TrippedStore)
     actions = (CheckedActions if checked else Actions)(
-        JobRecords(store, term=term, vault=vault, clock=time.time),
+        JobRecords(store.fenced(term), vault=vault, clock=time.time),
         pipeline=pipeline,
         cluster=cluster,
         prerequisites=Prerequisites(kube, instance=instance, clock=time.monotonic),
         priorities=PriorityValues(kube, clock=time.monotonic),
-        recorder=HookRecorder(store, term=term, clock=time.time),
+        recorder=HookRecorder(store.fenced(term), clock=time.time),
         calls=calls,
     )
     adoption = Adoption(
-        store=store,
-        term=term,
+        store=store.fenced(term),
         kube=kube,
         informer=informer,
         cluster=cluster,

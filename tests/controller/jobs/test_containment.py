@@ -73,8 +73,7 @@ def make_retention(
 ) -> Retention:
     keep = RetentionPeriods(**{"history": 60.0, "tombstone": 100.0} | kept)
     return Retention(
-        store,
-        term=term,
+        store.fenced(term),
         keep=keep,
         may_be_there=there.__contains__,
         clock=clock,

@@ -11,6 +11,7 @@ import pytest
 
 from controller.leader.leader import Leader
 from controller.process import Core, Process
+from controller.store.database import FencedStore
 from controller.store.errors import LeadershipLost
 
 
@@ -57,8 +58,8 @@ class Sender:
         self.failed: Callable[[Exception], None] | None = None
         self._fails = fails
 
-    async def run(self, term: int, *, failed: Callable[[Exception], None]) -> None:
-        self.terms.append(term)
+    async def run(self, store: FencedStore, *, failed: Callable[[Exception], None]) -> None:
+        self.terms.append(store.term)
         self.failed = failed
         try:
             await asyncio.Event().wait()

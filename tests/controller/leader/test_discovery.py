@@ -60,7 +60,7 @@ async def stored(store: Store) -> Capabilities | None:
 async def learn(store: Store, pipeline: Pipeline, term: int, *answers: Any) -> None:
     server: Any = Server(*answers)
     with pytest.raises(asyncio.CancelledError):
-        await keep_learning(server, store, pipeline, term=term)
+        await keep_learning(server, store.fenced(term), pipeline)
 
 
 async def test_discovered_features_are_kept_until_the_next_discovery(
@@ -91,7 +91,7 @@ async def test_a_lost_leader_stores_no_discovery(store: Store) -> None:
     await lead(store)
     server: Any = Server(document("a"))
     with pytest.raises(LeadershipLost):
-        await keep_learning(server, store, make_pipeline(), term=term)
+        await keep_learning(server, store.fenced(term), make_pipeline())
     assert await stored(store) is None
 
 

@@ -77,7 +77,7 @@ async def keep(
     (folder / "logs").mkdir()
     async with serving(Script(*first, cluster(pods, hangs="dead")), folder) as kube:
         logs = LogKeeper(
-            store, term=term, logs=PodLogs(kube), storage=FolderStorage(folder / "logs"),
+            store.fenced(term), logs=PodLogs(kube), storage=FolderStorage(folder / "logs"),
             shown=lambda: (), clock=clock, random=os.urandom, done=lambda _job: None,
             failed=failed.append,
         )  # fmt: skip

@@ -167,11 +167,10 @@ async def publishing(
         await meanwhile()
     keys = Keys("test")
     publisher = RoutePublisher(
-        store=store,
+        store=store.fenced(term),
         bus=Publisher(redis, keys, term=term),
         desired=DesiredRoutes(
-            store,
-            term=term,
+            store.fenced(term),
             informer=informer,
             vault=Vault([LINK_KEY]),
             base_domain="apps.example.com",

@@ -35,9 +35,8 @@ class Leader:
         self.published = 0
         self.taken: Counter[str] = Counter()
         self.asks = SignOutProcessor(
-            store=store,
+            store=store.fenced(term),
             reader=SignOutReader(redis, KEYS),
-            term=term,
             clock=clock,
             publish=self._publish,
             count=lambda what: self.taken.update([what]),

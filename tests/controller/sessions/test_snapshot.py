@@ -34,7 +34,7 @@ async def reader(store: Store) -> SnapshotReader:
         for number in range(3):
             await insert_job(transaction, make_record(id=f"j{number}"), labels={})
             await insert_session(transaction, session(f"s{number}", f"j{number}"))
-    return SnapshotReader(store, term=term)
+    return SnapshotReader(store.fenced(term))
 
 
 async def test_a_new_session_is_pending_until_processed(

@@ -62,12 +62,12 @@ async def test_a_failed_block_writes_nothing(store: Store) -> None:
 async def test_a_fenced_leader_writes_nothing(store: Store) -> None:
     async with store.write() as transaction:
         first = await raise_term(transaction)
-    async with store.lead(first) as transaction:
+    async with store.fenced(first).write() as transaction:
         await raise_revision(transaction)
     async with store.write() as transaction:
         await raise_term(transaction)
     with pytest.raises(LeadershipLost):
-        async with store.lead(first) as transaction:
+        async with store.fenced(first).write() as transaction:
             await raise_revision(transaction)
     async with store.read() as transaction:
         assert (await read_store_metadata(transaction)).revision == 1
@@ -139,7 +139,7 @@ async def test_a_leader_suspended_in_a_transaction_does_not_block_its_successor(
 
 
 async def _lead_while(stopped: Store, term: int, other: Store, *, within_a_statement: bool) -> None:
-    async with stopped.lead(term) as held:
+    async with stopped.fenced(term).write() as held:
         # The transaction holds the row and sends nothing more.
         if within_a_statement:
             driver: Any = (await held.get_raw_connection()).driver_connection
@@ -159,7 +159,7 @@ async def test_writers_of_a_busy_leader_do_not_starve_others(postgres: Postgres)
     async def write(term: int) -> None:
         while not ends.is_set():
             try:
-                async with store.lead(term) as transaction:
+                async with store.fenced(term).write() as transaction:
                     # As a step with several statements does.
                     await transaction.execute(sa.text("SELECT pg_sleep(0.3)"))
                     written["done"] += 1
@@ -181,7 +181,7 @@ async def test_writers_of_a_busy_leader_do_not_starve_others(postgres: Postgres)
             before = written["done"]
             for _ in range(5):
                 async with store.write() as transaction:
-                    assert await refresh_leadership(transaction, term=term, now=1.0)
+                    await refresh_leadership(transaction, now=1.0)
             beside_five, before = written["done"] - before, written["done"]
             async with other.write() as transaction:
                 raised = await raise_term(transaction)

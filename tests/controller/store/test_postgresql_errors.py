@@ -12,10 +12,10 @@ import pytest
 import sqlalchemy as sa
 
 from controller.store import database, probing, tables
-from controller.store.database import Store, database_clock
+from controller.store.database import Store
 from controller.store.errors import StoreFull, StoreUnavailable
 from controller.store.instance import ensure_position, raise_revision
-from controller.store.probing import StoreProbe
+from controller.store.probing import StoreProbe, database_clock
 from controller.store.sessions.revocations import revocation_time
 from tests.controller.postgres import Postgres
 from tests.controller.running import eventually

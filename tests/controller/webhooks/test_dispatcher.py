@@ -77,7 +77,9 @@ class Leading:
         await self.webhooks.begin()
         async with self.store.write() as transaction:
             term = await raise_term(transaction)
-        task = asyncio.create_task(self.webhooks.run(term, failed=self.failures.append))
+        task = asyncio.create_task(
+            self.webhooks.run(self.store.fenced(term), failed=self.failures.append)
+        )
         try:
             yield task
         finally:

@@ -30,8 +30,7 @@ async def policies(world: World) -> list[str]:
 async def test_a_deleted_network_policy_of_a_running_job_is_restored(world: World) -> None:
     clock, enqueued, failures = Clock(1000.0), list[str](), list[Exception]()
     missing = MissingCompanions(
-        world.parts.store,
-        term=world.parts.term,
+        world.parts.store.fenced(world.parts.term),
         kube=world.kube,
         instance="missing",
         clock=clock,

@@ -100,8 +100,7 @@ def clock() -> Clock:
 @pytest.fixture
 def orphans(world: World, store: Store, clock: Clock) -> OrphanCollector:
     return OrphanCollector(
-        store,
-        term=1,
+        store.fenced(1),
         kube=world.kube,
         cluster=JobObjects(world.kube, instance=INSTANCE),
         informer=world.informer,

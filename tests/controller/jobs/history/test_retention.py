@@ -45,8 +45,7 @@ def make_retention(
         raise error
 
     return Retention(
-        store,
-        term=term,
+        store.fenced(term),
         keep=RetentionPeriods(history=60.0, tombstone=1000.0, updates=updates),
         may_be_there=there.__contains__,
         clock=clock,

@@ -109,7 +109,7 @@ async def recorder(store: Store, clock: Clock) -> HookRecorder:
     async with store.write() as transaction:
         await insert_job(transaction, make_record(), labels={})
         term = await raise_term(transaction)
-    return HookRecorder(store, term=term, clock=clock)
+    return HookRecorder(store.fenced(term), clock=clock)
 
 
 async def done(store: Store) -> dict[str, frozenset[str]]:
@@ -208,7 +208,7 @@ class Counting(HookRecorder):
     """A recorder that keeps the subject of each transaction."""
 
     def __init__(self, store: Store, term: int) -> None:
-        super().__init__(store, term=term, clock=lambda: 1.0)
+        super().__init__(store.fenced(term), clock=lambda: 1.0)
         self.written: list[list[str]] = []
 
     async def record(self, seen: JobFromServer, *, hook: Any, ran: Any) -> None:

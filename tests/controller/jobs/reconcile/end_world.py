@@ -156,7 +156,7 @@ async def world(
         if runs:
             await upsert_pod_records(transaction, runs)
     cluster = Cluster()
-    records = JobRecords(store, term=term, vault=Vault([b"x" * 32]), clock=clock)
+    records = JobRecords(store.fenced(term), vault=Vault([b"x" * 32]), clock=clock)
     nothing: Any = None
     actions = Actions(
         records,

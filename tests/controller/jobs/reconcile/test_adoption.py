@@ -60,8 +60,7 @@ async def adopt(
         if named:
             informer.jobs.put(make_observed(annotations=named))
         adoption = Adoption(
-            store=store,
-            term=term,
+            store=store.fenced(term),
             kube=kube,
             informer=informer,
             cluster=JobObjects(kube, instance="test"),

@@ -96,7 +96,7 @@ async def tried(
         await insert_job(transaction, record, labels={})
         term = await raise_term(transaction)
     actions = SubmitActions(
-        JobRecords(store, term=term, vault=vault, clock=clock),
+        JobRecords(store.fenced(term), vault=vault, clock=clock),
         pipeline=pipeline_of(),
         cluster=cluster,
         prerequisites=prerequisites or Prerequisites(),  # type: ignore[arg-type]  # a fake

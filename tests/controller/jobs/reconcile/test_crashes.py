@@ -118,7 +118,7 @@ async def forget(world: World, parts: Parts, job_id: str) -> None:
     """Delete the job's record, as happens some time after its end, and have the rest removed."""
 
     async def drop() -> None:
-        async with parts.store.lead(parts.term) as transaction:
+        async with parts.store.fenced(parts.term).write() as transaction:
             await delete_job_records(transaction, [job_id], at=time.time())
 
     if await _known(parts, job_id):

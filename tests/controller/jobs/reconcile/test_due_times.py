@@ -71,14 +71,13 @@ async def world(store: Store) -> AsyncIterator[World]:
     parts = make_parts(
         kube=kube,
         store=store,
+        term=term,
         informer=informer,
         pipeline=pipeline,
-        term=term,
         instance="test",
     )
     monitoring = Monitoring(
-        store=store,
-        term=term,
+        store=store.fenced(term),
         pipeline=pipeline,
         observe=Observer(store, informer, pipeline).observe,
         show=parts.actions.view_of,

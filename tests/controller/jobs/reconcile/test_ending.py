@@ -63,7 +63,7 @@ async def ending(store: Store, clock: Clock, record: JobRecord, cluster: Any) ->
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
         term = await raise_term(transaction)
-    records = JobRecords(store, term=term, vault=Vault([b"x" * 32]), clock=clock)
+    records = JobRecords(store.fenced(term), vault=Vault([b"x" * 32]), clock=clock)
     return EndActions(records, cluster)
 
 

@@ -68,8 +68,7 @@ async def monitoring(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
 
     pipeline = Pipeline([Counting(make_context())], instance="test", namespace="jobs")
     return Monitoring(
-        store=store,
-        term=term,
+        store=store.fenced(term),
         pipeline=pipeline,
         observe=observe,
         show=show,

@@ -105,8 +105,8 @@ async def test_a_pod_removed_before_its_volcano_job_was_recorded_is_observed_aft
     one = await observer.observe("j1")
     assert one is not None
     assert one.departed == ()
-    records = JobRecords(store, term=term, vault=Vault([b"k" * 32]), clock=lambda: 2.0)
-    async with records.lead() as transaction:
+    records = JobRecords(store.fenced(term), vault=Vault([b"k" * 32]), clock=lambda: 2.0)
+    async with records.store.write() as transaction:
         assert await records.update(transaction, one.record, uid=UID)
     after = await observer.observe("j1")
     assert after is not None

@@ -95,7 +95,7 @@ async def test_plugins_plan_a_repeatedly_retried_attempt_once(
         term = await raise_term(transaction)
     nothing: Any = NeverReady()
     actions = SubmitActions(
-        JobRecords(store, term=term, vault=Vault([b"k" * 32]), clock=clock),
+        JobRecords(store.fenced(term), vault=Vault([b"k" * 32]), clock=clock),
         pipeline=Pipeline(plugins, instance="test", namespace="jobs"),
         cluster=nothing,
         prerequisites=nothing,

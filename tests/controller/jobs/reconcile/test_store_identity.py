@@ -120,7 +120,7 @@ async def world(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> 
     async with store.write() as transaction:
         term = await raise_term(transaction)
     one = Adoption(
-        store=store, term=term, kube=cast(Kube, cluster), informer=informer,
+        store=store.fenced(term), kube=cast(Kube, cluster), informer=informer,
         cluster=cast(JobObjects, cluster), instance="test", namespace="jobs",
         defaults=make_defaults(), clock=clock,
     )  # fmt: skip

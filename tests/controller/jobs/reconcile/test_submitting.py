@@ -103,7 +103,7 @@ async def submit(
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
         term = await raise_term(transaction)
-    records = JobRecords(store, term=term, vault=Vault([os.urandom(32)]), clock=clock)
+    records = JobRecords(store.fenced(term), vault=Vault([os.urandom(32)]), clock=clock)
     prerequisites = prerequisites or Prerequisites()
     actions = SubmitActions(
         records,

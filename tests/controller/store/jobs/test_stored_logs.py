@@ -32,19 +32,19 @@ async def test_a_log_is_unique_and_deleted_with_its_job(store: Store) -> None:
     async with store.write() as transaction:
         await insert_job(transaction, make_record(), labels={})
         first = await raise_term(transaction)
-    async with store.lead(first) as transaction:
+    async with store.fenced(first).write() as transaction:
         log = await open_log(transaction, "j1", "p1", key=KEY, now=1.0)
         assert log is not None
         again = await open_log(transaction, "j1", "p1", key="1" * 32, now=2.0)
         assert again == log
         assert await open_log(transaction, "never-was", "p1", key="2" * 32, now=1.0) is None
     kept = ended(replace(log, segments=(SEGMENT,)), "size")
-    async with store.lead(first) as transaction:
+    async with store.fenced(first).write() as transaction:
         await write_log(transaction, kept, now=2.0)
     async with store.write() as transaction:
         await raise_term(transaction)
     with pytest.raises(LeadershipLost):
-        async with store.lead(first) as transaction:
+        async with store.fenced(first).write() as transaction:
             await write_log(transaction, log, now=3.0)
     async with store.read() as transaction:
         assert await logs_of(transaction, "j1") == {"p1": kept}

@@ -95,7 +95,7 @@ async def test_concurrent_writes_of_updates_complete(store: Store) -> None:
 
     async def lead(number: int) -> None:
         for step in range(8):
-            async with store.lead(term) as transaction:
+            async with store.fenced(term).write() as transaction:
                 record = await lock_job(transaction, f"j{number}")
                 assert record is not None
                 await asyncio.sleep(0)

@@ -45,7 +45,7 @@ async def world(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[World
         def make_cleaner(clock: Clock) -> MountPointCleaner:
             cluster = JobObjects(kube, instance="test")
             return MountPointCleaner(
-                store, term=term, kube=kube, cluster=cluster, clock=clock, failed=FAILED.append
+                store.fenced(term), kube=kube, cluster=cluster, clock=clock, failed=FAILED.append
             )
 
         yield World(parts, pipeline, make_cleaner, kube, home, sets)
