@@ -138,7 +138,7 @@ class Leader:
                         await self._election.release()
 
     async def _lead(self) -> None:
-        term = await self._begin()
+        term, failed = await self._begin(), self._metrics.step_failed
         async with asyncio.TaskGroup() as tasks:
             # Renewed from the beginning: reading everything may take long.
             tasks.create_task(self._election.renew())
@@ -147,11 +147,11 @@ class Leader:
             tasks.create_task(term.reconciler.run())
             tasks.create_task(listen_for_changes(self._process.store, term.look_at_store))
             tasks.create_task(_publish(term.publisher, term.adoption))
-            tasks.create_task(term.positions.run(term.publisher.routes, term.publisher.enqueue))
+            positions, publisher = term.positions, term.publisher
+            tasks.create_task(positions.run(publisher.routes, publisher.enqueue, failed))
             tasks.create_task(self._take_sign_outs(term))
             if self._webhooks is not None:
-                sending = self._webhooks.run(term.store, failed=self._metrics.step_failed)
-                tasks.create_task(sending)
+                tasks.create_task(self._webhooks.run(term.store, failed=failed))
 
     async def _begin(self) -> Term:
         settings, store = self._process.settings, self._process.store

@@ -13,11 +13,10 @@ from dataclasses import dataclass
 
 from redis.asyncio import Redis
 
+from controller.jobs.cluster.companion_sweep import CompanionSweep
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
-from controller.jobs.cluster.missing_companions import MissingCompanions
 from controller.jobs.cluster.mount_points import MountPointCleaner
-from controller.jobs.cluster.orphans import OrphanCollector
 from controller.jobs.cluster.pending_reasons import PendingReasons
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.priorities import PriorityValues
@@ -162,6 +161,7 @@ def _make_reconciler(
         show=actions.view_of,
         looked_until=lambda: context.informer.looked_until,
         clock=time.time,
+        failed=metrics.step_failed,
     )
     retention = Retention(
         store,
@@ -174,26 +174,19 @@ def _make_reconciler(
         clock=time.time,
         failed=metrics.step_failed,
     )
-    orphans = OrphanCollector(
+    sweep = CompanionSweep(
         store,
         kube=context.kube,
         cluster=context.cluster,
         informer=context.informer,
         instance=context.settings.instance,
         clock=time.monotonic,
+        enqueue=lambda job_id: queue.enqueue(job_id, "cluster"),
         failed=metrics.step_failed,
         kinds=[
             Kind(api=one.api_version, plural=one.plural, kind=one.kind)
             for one in context.core.pipeline.companion_kinds
         ],
-    )
-    missing = MissingCompanions(
-        store,
-        kube=context.kube,
-        instance=context.settings.instance,
-        clock=time.monotonic,
-        enqueue=lambda job_id: queue.enqueue(job_id, "cluster"),
-        failed=metrics.step_failed,
     )
     mount_points = MountPointCleaner(
         store,
@@ -229,8 +222,8 @@ def _make_reconciler(
         logs=keeper,
         background=(
             *((keeper.run,) if keeper is not None else ()),
-            *(monitoring.run, retention.run, orphans.run, waiting.run, calls.run),
-            *(mount_points.run, missing.run),
+            *(monitoring.run, retention.run, sweep.run, waiting.run, calls.run),
+            mount_points.run,
             *(() if jobs.fair_share is None else (refused.run,)),
         ),
     )

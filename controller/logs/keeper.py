@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import (
     AsyncIterator,
-    Awaitable,
     Callable,
     Collection,
     Iterable,
@@ -227,18 +226,16 @@ class LogKeeper(LogObserver):
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
             try:
-                await self._until_done(self._resume)
-                while True:
-                    await self._until_done(self._clean)
-                    await asyncio.sleep(CLEAN_SECONDS)
+                await self._until_resumed()
+                await self._contained.repeat(self._clean, lambda: CLEAN_SECONDS)
             finally:
                 self._tasks = None
 
-    async def _until_done(self, work: Callable[[], Awaitable[None]]) -> None:
+    async def _until_resumed(self) -> None:
         while True:
             try:
-                with self._contained.of(work.__name__):
-                    await work()
+                with self._contained.of("logs of the previous leader"):
+                    await self._resume()
             except StoreUnavailable as error:
                 log.warning("logs wait: the store is unavailable", extra={"why": str(error)})
                 await asyncio.sleep(2.0)

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from bisect import bisect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
+from controller.jobs.containment import Containment
 from controller.loop_turn import LoopTurn
 from controller.store.database import Store
-from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import find_jobs
 from controller.store.jobs.totals import queue_place
 from shared.reports import Activity
@@ -62,16 +61,19 @@ class QueuePositions(Mapping[str, int]):
         return len(self._known)
 
     async def run(
-        self, published: Callable[[], Iterable[Route]], changed: Callable[[str], None]
+        self,
+        published: Callable[[], Iterable[Route]],
+        changed: Callable[[str], None],
+        failed: Callable[[Exception], None],
     ) -> None:
         """Look up positions until cancelled; *changed* is called with jobs that moved."""
-        while True:
-            await asyncio.sleep(LOOK_SECONDS)
-            try:
-                for job_id in await self.look(published()):
-                    changed(job_id)
-            except StoreUnavailable as error:
-                log.info("cannot read queue positions", extra={"why": str(error)})
+
+        async def look() -> None:
+            for job_id in await self.look(published()):
+                changed(job_id)
+
+        contained = Containment("queue positions cannot be read", failed)
+        await contained.repeat(look, lambda: LOOK_SECONDS)
 
     async def look(self, routes: Iterable[Route]) -> list[str]:
         """Look up the positions of jobs whose start page is open; return the jobs with a new one.

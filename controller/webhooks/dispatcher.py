@@ -136,7 +136,8 @@ class Webhooks:
             async with asyncio.TaskGroup() as tasks:
                 for receiver in self._receivers:
                     self._dispatchers[receiver.name] = one = self._make(receiver, store)
-                    tasks.create_task(_keep_on(one, receiver.name, contained))
+                    keep_on = contained.repeat(one.run, lambda: AGAIN_SECONDS, receiver.name)
+                    tasks.create_task(keep_on)
         finally:
             self._dispatchers.clear()
 
@@ -154,13 +155,6 @@ class Webhooks:
         dispatcher = self._dispatchers.get(receiver)
         oldest = None if dispatcher is None else dispatcher.oldest
         return 0.0 if oldest is None else max(0.0, time.time() - oldest)
-
-
-async def _keep_on(dispatcher: _Dispatcher, name: str, contained: Containment) -> None:
-    while True:
-        with suppress(StoreUnavailable), contained.of(name):
-            await dispatcher.run()
-        await asyncio.sleep(AGAIN_SECONDS)
 
 
 class _Dispatcher:

@@ -11,7 +11,7 @@ from uuid import uuid4
 
 import pytest
 
-from controller.jobs.cluster.orphans import SWEPT_KINDS
+from controller.jobs.cluster.companion_sweep import SWEPT_KINDS
 from controller.kube.client import Kube, Object, Objects
 from controller.kube.kinds import (
     COMMANDS,

@@ -24,7 +24,6 @@ from controller.kube.client import Kube, Object
 from controller.kube.errors import AlreadyExists, KubeError
 from controller.kube.kinds import VCJOBS
 from controller.store.database import FencedStore
-from controller.store.errors import StoreUnavailable
 from controller.store.jobs.folders import (
     Cleaning,
     MountPoints,
@@ -113,12 +112,7 @@ class MountPointCleaner:
 
     async def run(self) -> None:
         """Clean folders that jobs have left; returns only by LeadershipLost."""
-        while True:
-            try:
-                await self.clean_due()
-            except StoreUnavailable as error:
-                log.warning("mount points cannot be removed", extra={"why": str(error)})
-            await asyncio.sleep(EVERY_SECONDS)
+        await self._contained.repeat(self.clean_due, lambda: EVERY_SECONDS)
 
     async def clean_due(self) -> None:
         """Clean some of the folders that no job uses any more.

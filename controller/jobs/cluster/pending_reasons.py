@@ -6,7 +6,6 @@ recorded with the job: events are deleted after an hour.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -21,7 +20,6 @@ from controller.kube.capacity import NODES_READ
 from controller.kube.client import Kube, Object, Objects
 from controller.kube.errors import Forbidden, KubeError, NotFound, NotServed
 from controller.kube.kinds import EVENTS, NODES, POD_GROUPS, QUEUES, VCJOBS
-from controller.store.errors import StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord, find_job, lock_job, update_job
 from controller.volcano.observed import ObservedJob, ObservedPod, Progress, progress_of
 from controller.volcano.reasons.waiting import (
@@ -93,12 +91,7 @@ class PendingReasons:
 
     async def run(self) -> None:
         """Check every two seconds; returns only by LeadershipLost."""
-        while True:
-            await asyncio.sleep(ROUND_SECONDS)
-            try:
-                await self.look()
-            except StoreUnavailable as error:
-                log.warning("the reasons why jobs wait cannot be stored", extra={"why": str(error)})
+        await self._contained.repeat(self.look, lambda: ROUND_SECONDS)
 
     async def look(self) -> None:
         """Read the reasons of the jobs that have been due longest.

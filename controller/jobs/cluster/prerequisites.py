@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -54,6 +55,8 @@ SHARED_KINDS: Final[dict[str, Kind]] = {
         PERSISTENT_VOLUME_CLAIMS,
     )
 }
+log = logging.getLogger(__name__)
+
 _NEVER_CHANGES: Final = frozenset({"type"})
 
 
@@ -264,10 +267,7 @@ class Prerequisites:
         """Create missing RoleBindings in an owner's namespace, once a minute at most.
 
         Call it when the API server has refused a step of a job that runs there: its namespace had
-        the bindings, so somebody has deleted one.
-
-        Raises:
-            KubeError: If one cannot be created.
+        the bindings, so somebody has deleted one. A failure is logged: the next refusal repeats it.
         """
         now = self._clock()
         if not self._grants or self._rights_until.get(namespace, 0.0) > now:
@@ -275,9 +275,15 @@ class Prerequisites:
         self._rights_until = {name: at for name, at in self._rights_until.items() if at > now}
         self._rights_until[namespace] = now + RIGHTS_SECONDS
         try:
-            found = await self._kube.get(NAMESPACES, namespace)
+            await self._restore_rights(namespace)
         except NotFound:
             return
+        except KubeError as error:
+            extra = {"namespace": namespace, "why": str(error)}
+            log.warning("role bindings cannot be restored", extra=extra)
+
+    async def _restore_rights(self, namespace: str) -> None:
+        found = await self._kube.get(NAMESPACES, namespace)
         labels = found["metadata"].get("labels") or {}
         is_going = (found.get("status") or {}).get("phase") == "Terminating"
         if labels.get(INSTANCE_LABEL) == self._instance and not is_going:

@@ -79,15 +79,7 @@ class Retention:
 
     async def run(self) -> None:
         """Delete what is due every five minutes; returns only by LeadershipLost."""
-        while True:
-            try:
-                gone = await self.tidy()
-            except StoreUnavailable as error:
-                log.warning("old records cannot be deleted", extra={"why": str(error)})
-            else:
-                if gone:
-                    log.info("deleted records of jobs that ended long ago", extra={"jobs": gone})
-            await asyncio.sleep(EVERY_SECONDS)
+        await self._contained.repeat(self.tidy, lambda: EVERY_SECONDS)
 
     async def tidy(self) -> int:
         """Delete the records that are due; return the number of deleted jobs.
@@ -101,6 +93,8 @@ class Retention:
         before, total = self._clock() - self._keep.history, 0
         with self._contained.of("jobs"):
             total = await self._forget_jobs(before)
+        if total:
+            log.info("deleted records of jobs that ended long ago", extra={"jobs": total})
         with self._contained.of("batches"):
             await self._in_pages(
                 lambda found: forget_batches(found, before=before, limit=_BATCHES_AT_ONCE),

@@ -31,7 +31,7 @@ from controller.jobs.reconcile.submitting import LONGEST_MESSAGE, NOT_EXPOSED, S
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.submission.commands import EXPIRED
 from controller.jobs.tools.runs import DueRun, describe_run, run_id
-from controller.kube.errors import KubeError
+from controller.kube.errors import Forbidden, KubeError
 from controller.store.jobs.folders import record_missing_mount_points
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.jobs.progress import (
@@ -179,13 +179,21 @@ class Actions:
                 assert_never(step)
         return None
 
-    async def record_refusal(self, step: steps.Step, record: JobRecord, error: KubeError) -> None:
+    async def react_to_refusal(self, step: steps.Step, record: JobRecord, error: KubeError) -> None:
         """Record on the job that the API server refused *step*, unless the error passes by itself.
+
+        If a right is missing in the namespace of a running job, our RoleBindings are restored.
 
         Raises:
             StoreUnavailable: If it cannot be recorded.
             LeadershipLost: If another process leads.
         """
+        await self._record_refusal(step, record, error)
+        # A job that is submitted has its prerequisites checked by that.
+        if isinstance(error, Forbidden) and not isinstance(step, steps.Submit):
+            await self._prerequisites.restore_rights(record.namespace)
+
+    async def _record_refusal(self, step: steps.Step, record: JobRecord, error: KubeError) -> None:
         row = row_of(error)
         what = _REFUSED.get(type(step))
         if what is None or not (row.reason or row.means["submission"] == "final"):
@@ -198,14 +206,6 @@ class Actions:
         elif isinstance(step, steps.AbortVolcanoJob):
             values = {"reason": SUSPENDING["reason"], "details": None}
         await self._records.update_if_changed(record, message=text, **values)
-
-    async def restore_rights(self, record: JobRecord) -> None:
-        """Restore our RoleBindings in the job's namespace; a failure is logged."""
-        try:
-            await self._prerequisites.restore_rights(record.namespace)
-        except KubeError as error:
-            extra = {"namespace": record.namespace, "why": str(error)}
-            log.warning("role bindings cannot be restored", extra=extra)
 
     async def _park(self, seen: ObservedState, why: str | None) -> None:
         await self._records.update_if_changed(seen.record, parked=why)

@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Final
 
+from controller.jobs.containment import Containment
 from controller.jobs.pipeline.border import PluginFailed
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
@@ -20,7 +22,6 @@ from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import refresh_leadership
 from controller.store.jobs.job_rows import lock_jobs
 from controller.store.jobs.progress import due_jobs, set_due
-from shared.log import Outage
 
 LOOK_SECONDS: Final = 0.5
 ALIVE_SECONDS: Final = 5.0
@@ -59,6 +60,7 @@ class Monitoring:
         show: Callable[[ObservedState], JobFromServer],
         clock: Callable[[], float],
         looked_until: Callable[[], float],
+        failed: Callable[[Exception], None],
     ) -> None:
         self._store = store
         self._pipeline = pipeline
@@ -71,27 +73,24 @@ class Monitoring:
         self._alone: set[tuple[str, str]] = set()
         self._gates: dict[str, asyncio.Semaphore] = {}
         self._tasks: asyncio.TaskGroup | None = None
+        self._contained = Containment("due times cannot be read", failed)
+        self._alive_at = 0.0
 
     async def run(self) -> None:
         """Poll every half second; returns only by LeadershipLost."""
-        alive_at = 0.0
-        outage = Outage(log, begins="due times cannot be read", ends="due times are read again")
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks
-            while True:
-                try:
-                    if not 0.0 <= self._clock() - alive_at < ALIVE_SECONDS:
-                        await self._record_alive()
-                        alive_at = self._clock()
-                    # Concurrently: a slow plugin must not delay the others.
-                    for plugin, job_ids in (await self._due()).items():
-                        if plugin not in self._served:
-                            self._served.add(plugin)
-                            tasks.create_task(self._serve(plugin, job_ids))
-                    outage.passed()
-                except StoreUnavailable as error:
-                    outage.failed(error)
-                await asyncio.sleep(LOOK_SECONDS)
+            await self._contained.repeat(partial(self._poll, tasks), lambda: LOOK_SECONDS)
+
+    async def _poll(self, tasks: asyncio.TaskGroup) -> None:
+        if not 0.0 <= self._clock() - self._alive_at < ALIVE_SECONDS:
+            await self._record_alive()
+            self._alive_at = self._clock()
+        # Concurrently: a slow plugin must not delay the others.
+        for plugin, job_ids in (await self._due()).items():
+            if plugin not in self._served:
+                self._served.add(plugin)
+                tasks.create_task(self._serve(plugin, job_ids))
 
     async def _record_alive(self) -> None:
         """Record that this leader observes the cluster, which is unobserved without a leader.

@@ -46,7 +46,7 @@ from controller.jobs.reconcile.sources import JobSources
 from controller.jobs.reconcile.workqueue import Reason, Requeue, RequeueAfter, WorkQueue
 from controller.jobs.spec.accepted import owner_of
 from controller.jobs.spec.model import OwnerKey
-from controller.kube.errors import Forbidden, KubeError
+from controller.kube.errors import KubeError
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.jobs.job_rows import JobRecord
@@ -381,10 +381,7 @@ class Reconciler:
             with self._slots.take(owner_of(record), record.id):
                 return await self._actions.do(step, seen)
         except KubeError as error:
-            await self._actions.record_refusal(step, record, error)
-            # A job that is submitted has its prerequisites checked by that.
-            if isinstance(error, Forbidden) and not isinstance(step, Submit):
-                await self._actions.restore_rights(record)
+            await self._actions.react_to_refusal(step, record, error)
             raise
 
     def _notify_job_of_tool(self, record: JobRecord) -> None:

@@ -17,6 +17,7 @@ from controller.jobs.history.retention import Retention, RetentionPeriods
 from controller.jobs.reconcile import sources as module
 from controller.jobs.reconcile.reconciler import Reconciler, ReconcilerMetrics
 from controller.jobs.reconcile.workqueue import WorkQueue
+from controller.kube.errors import Unavailable
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import raise_term
@@ -205,3 +206,22 @@ async def test_an_unreadable_row_does_not_stop_the_leader(
     async with store.write() as transaction:
         await insert_job(transaction, make_record(id="new"), labels={})
     await seen(looks, "new", "there")
+
+
+async def test_repeated_work_outlives_its_errors_and_logs_an_outage_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failed: list[Exception] = []
+    outage = [StoreUnavailable("away"), StoreUnavailable("away"), Unavailable("away")]
+    results = iter([KeyError("x"), *outage, None, LeadershipLost("lost")])
+
+    async def work() -> None:
+        if (result := next(results)) is not None:
+            raise result
+
+    contained = Containment("not done", failed.append)
+    with caplog.at_level(logging.INFO), pytest.raises(LeadershipLost):
+        await contained.repeat(work, lambda: 0.0)
+    assert [type(one) for one in failed] == [KeyError]
+    said = [(one.levelname, one.message) for one in caplog.records]
+    assert said == [("ERROR", "not done"), ("WARNING", "not done"), ("INFO", "over: not done")]

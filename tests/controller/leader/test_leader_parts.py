@@ -8,8 +8,7 @@ from typing import Any, ClassVar, TypeVar
 import pytest
 from redis.asyncio import Redis
 
-from controller.jobs.cluster.missing_companions import MissingCompanions
-from controller.jobs.cluster.orphans import OrphanCollector
+from controller.jobs.cluster.companion_sweep import CompanionSweep
 from controller.jobs.cluster.pending_reasons import PendingReasons
 from controller.jobs.history.retention import Retention, RetentionPeriods
 from controller.jobs.pipeline.pipeline import Pipeline
@@ -73,7 +72,7 @@ async def test_a_job_is_enqueued_with_the_reason_of_the_part(leading: Lead) -> N
         w.leader._term.reconciler._actions._calls._ended("j1")
         assert (w.metric("enqueued_total", reason="plugin"), [*queue._ready]) == (1, ["j1"])
         part(w, PendingReasons)._changed("j2")
-        part(w, MissingCompanions)._enqueue("j3")
+        part(w, CompanionSweep)._enqueue("j3")
         assert w.metric("enqueued_total", reason="cluster") == 2
         assert [*queue._ready] == ["j1", "j2", "j3"]
 
@@ -86,7 +85,7 @@ async def test_orphans_of_kinds_that_plugins_declare_are_swept(
     async with leading() as w:
         await w.lead()
         budgets = Kind("policy/v1", "poddisruptionbudgets", "PodDisruptionBudget")
-        assert part(w, OrphanCollector)._kinds[-1] == budgets
+        assert part(w, CompanionSweep)._kinds[-1] == budgets
 
 
 async def test_the_leader_checks_the_permissions_for_companions(

@@ -7,7 +7,8 @@ from collections.abc import AsyncIterator
 import pytest
 import pytest_asyncio
 
-from controller.jobs.cluster.missing_companions import EVERY_SECONDS, MissingCompanions
+from controller.jobs.cluster.companion_sweep import EVERY_SECONDS, CompanionSweep
+from controller.jobs.cluster.job_objects import JobObjects
 from controller.kube.kinds import NETWORK_POLICIES
 from tests.clock import Clock
 from tests.controller.jobs.reconcile.attempts_world import World, open_world
@@ -29,9 +30,11 @@ async def policies(world: World) -> list[str]:
 
 async def test_a_deleted_network_policy_of_a_running_job_is_restored(world: World) -> None:
     clock, enqueued, failures = Clock(1000.0), list[str](), list[Exception]()
-    missing = MissingCompanions(
+    sweep = CompanionSweep(
         world.parts.store.fenced(world.parts.term),
         kube=world.kube,
+        cluster=JobObjects(world.kube, instance="missing"),
+        informer=world.informer,
         instance="missing",
         clock=clock,
         enqueue=enqueued.append,
@@ -41,11 +44,11 @@ async def test_a_deleted_network_policy_of_a_running_job_is_restored(world: Worl
     await world.until("guarded", "RUNNING")
     names = await policies(world)
     assert names
-    assert await missing.look_at(NETWORK_POLICIES) == 0
+    assert (await sweep.sweep()).restored == 0
 
     async def delete_and_restore() -> None:
         await world.admin.delete(NETWORK_POLICIES, names[0], "jobs")
-        assert await missing.look_at(NETWORK_POLICIES) == 1
+        assert (await sweep.sweep()).restored == 1
         assert enqueued.pop() == "guarded"
 
         async def is_restored() -> bool:
@@ -57,12 +60,12 @@ async def test_a_deleted_network_policy_of_a_running_job_is_restored(world: Worl
     await delete_and_restore()
     # Another client that deletes it again and again is not followed at once.
     await world.admin.delete(NETWORK_POLICIES, names[0], "jobs")
-    assert await missing.look_at(NETWORK_POLICIES) == 0
+    assert (await sweep.sweep()).restored == 0
     clock.now += EVERY_SECONDS
-    assert await missing.look_at(NETWORK_POLICIES) == 1
+    assert (await sweep.sweep()).restored == 1
     clock.now += EVERY_SECONDS
-    assert await missing.look_at(NETWORK_POLICIES) == 0
+    assert (await sweep.sweep()).restored == 0
     # A job that ends needs none.
     await world.end("guarded")
     clock.now += 9999
-    assert await missing.look_at(NETWORK_POLICIES) == 0
+    assert (await sweep.sweep()).restored == 0

@@ -83,6 +83,7 @@ async def world(store: Store) -> AsyncIterator[World]:
         show=parts.actions.view_of,
         looked_until=time.time,
         clock=time.time,
+        failed=print,
     )
     yield World(store, parts, monitoring)
 

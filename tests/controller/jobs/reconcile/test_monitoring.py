@@ -74,6 +74,7 @@ async def monitoring(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
         show=show,
         looked_until=clock,
         clock=clock,
+        failed=print,
     )
 
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
-from controller.jobs.cluster import orphans as module
+from controller.jobs.cluster import companion_sweep as module
+from controller.jobs.cluster.companion_sweep import GRACE_SECONDS, CompanionSweep
 from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
-from controller.jobs.cluster.orphans import GRACE_SECONDS, OrphanCollector
 from controller.kube import decoding
 from controller.kube.client import Kube
 from controller.kube.errors import NotFound
@@ -98,20 +98,21 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def orphans(world: World, store: Store, clock: Clock) -> OrphanCollector:
-    return OrphanCollector(
+def orphans(world: World, store: Store, clock: Clock) -> CompanionSweep:
+    return CompanionSweep(
         store.fenced(1),
         kube=world.kube,
         cluster=JobObjects(world.kube, instance=INSTANCE),
         informer=world.informer,
         instance=INSTANCE,
         clock=clock,
+        enqueue=lambda _job: None,
         failed=FAILED.append,
     )
 
 
 async def test_only_orphans_are_removed_after_a_grace_period(
-    world: World, store: Store, clock: Clock, orphans: OrphanCollector
+    world: World, store: Store, clock: Clock, orphans: CompanionSweep
 ) -> None:
     async with store.write() as transaction:
         await insert_job(transaction, make_record(id="waits"), labels={})
@@ -129,23 +130,23 @@ async def test_only_orphans_are_removed_after_a_grace_period(
     for job in ("nobody", "over", "waits", "alive"):
         await world.plant(job)
     await world.plant("anothers", instance="another")
-    assert await orphans.sweep() == 0
+    assert (await orphans.sweep()).removed == 0
     clock.now += GRACE_SECONDS - 1
-    assert await orphans.sweep() == 0
+    assert (await orphans.sweep()).removed == 0
     clock.now += 1
-    assert await orphans.sweep() == 2
+    assert (await orphans.sweep()).removed == 2
     kept = [job for job in ("nobody", "over", "waits", "alive", "anothers")
             if await world.is_there(job)]  # fmt: skip
     assert kept == ["waits", "alive", "anothers"]
     # An object that is created anew gets a new grace period.
     await world.plant("nobody")
-    assert await orphans.sweep() == 0
+    assert (await orphans.sweep()).removed == 0
     for job in ("nobody", "waits", "alive", "anothers"):
         await world.admin.delete(CONFIG_MAPS, f"j-{job}.planted", PLACE)
 
 
 async def test_an_unreadable_object_does_not_stop_the_sweep(
-    world: World, orphans: OrphanCollector, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    world: World, orphans: CompanionSweep, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real = module._suspect
 
@@ -172,7 +173,7 @@ async def test_an_unreadable_object_does_not_stop_the_sweep(
 
 
 async def test_a_forbidden_kind_does_not_stop_the_sweep(
-    world: World, clock: Clock, orphans: OrphanCollector, monkeypatch: pytest.MonkeyPatch
+    world: World, clock: Clock, orphans: CompanionSweep, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoding, "FIRST_LIMIT", 2)
     monkeypatch.setattr(decoding, "MOST_LIMIT", 2)
@@ -186,8 +187,8 @@ async def test_a_forbidden_kind_does_not_stop_the_sweep(
     for job in jobs:
         await world.plant(job)
     await world.plant("left-0", place=FOREIGN)
-    assert await orphans.sweep() == 0
+    assert (await orphans.sweep()).removed == 0
     clock.now += GRACE_SECONDS
-    assert await orphans.sweep() == len(jobs)
+    assert (await orphans.sweep()).removed == len(jobs)
     assert [job for job in jobs if await world.is_there(job)] == []
     assert await world.is_there("left-0", place=FOREIGN)
