@@ -88,7 +88,11 @@ def settings_of(objects: list[Object], pod: dict[str, Any]) -> dict[str, str]:
     for source in container["envFrom"]:
         if "configMapRef" in source:
             found |= maps[source["configMapRef"]["name"]]
-    return found | {one["name"]: one.get("value", "") for one in container.get("env", ())}
+    return found | {
+        one["name"]: one.get("value", "")
+        for one in container.get("env", ())
+        if "secretKeyRef" not in one.get("valueFrom", ())
+    }
 
 
 def grants(role: Object) -> set[tuple[str, str, str]]:

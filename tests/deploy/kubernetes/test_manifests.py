@@ -140,6 +140,17 @@ def test_objects_named_by_a_pod_exist_or_are_documented_secrets(objects: list[Ob
     assert of_kind(objects, "Secret") == []
 
 
+def test_a_hub_gets_only_the_store_of_the_controllers_secret(objects: list[Object]) -> None:
+    for name, pod in pods_of(objects).items():
+        if name != "fumarole-hub":
+            continue
+        (container,) = pod["containers"]
+        assert all("configMapRef" in source for source in container["envFrom"])
+        taken = [one["valueFrom"]["secretKeyRef"]["key"] for one in container["env"]
+                 if "secretKeyRef" in one.get("valueFrom", ())]  # fmt: skip
+        assert taken == ["FUMAROLE_CONTROLLER_STORE_URL"]
+
+
 def test_every_object_names_its_namespace(objects: list[Object]) -> None:
     # An object without a namespace would land in kubectl's current one.
     whole = {"Namespace", "ClusterRole", "ClusterRoleBinding", "ValidatingAdmissionPolicy",
