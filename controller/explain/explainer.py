@@ -154,12 +154,13 @@ class Explainer:
         self, sid: str, findings: list[FindingView], claims: SessionClaims | None
     ) -> Explanation:
         standing, error = await self._standing(sid, claims)
-        if claims is not None:
-            used = standing.used if standing is not None else None
-            findings.append(judge_token(claims, sid=sid, used=used, now=self._clock()))
-            findings.append(await self._grant(claims))
         async with self._store.read() as transaction:
             session = await find_session(transaction, sid)
+        if claims is not None:
+            used = standing.used if standing is not None else None
+            now = self._clock()
+            findings.append(judge_token(claims, sid=sid, session=session, used=used, now=now))
+            findings.append(await self._grant(claims))
         facts = await self._facts(session.job_id, session) if session is not None else None
         if facts is None or session is None:
             findings.append(

@@ -161,11 +161,23 @@ def refused_token(refused: TokenRefused, *, ahead: float | None, now: float) -> 
     return failed("token", cause, seen, now)
 
 
-def judge_token(claims: SessionClaims, *, sid: str, used: str | None, now: float) -> FindingView:
-    """Return whether a token that verifies opens the session *sid* now."""
+def judge_token(
+    claims: SessionClaims, *, sid: str, session: Session | None, used: str | None, now: float
+) -> FindingView:
+    """Return whether a token that verifies opens *session*, whose id is *sid*, now."""
     if claims.sid != sid:
         seen = f"The token is for the session {claims.sid}, not for {sid}"
         return failed("token", "other_session", seen, now)
+    if session is not None:
+        asked = (claims.job, claims.rank, claims.kind)
+        is_at = (session.job_id, session.rank, session.kind)
+        for name, claimed, of_session in zip(("job", "rank", "kind"), asked, is_at, strict=True):
+            if claimed != of_session:
+                seen = f"The token names the {name} {claimed}, but the session's is {of_session}"
+                return failed("token", "other_session", seen, now)
+    if claims.mode == "view" and claims.kind == "web":
+        seen = "The token is for viewing only, which no web session can be opened for"
+        return failed("token", "token_wrong", seen, now)
     if used is not None:
         seen = f"The token was used before (jti {claims.jti}, as {used})"
         return failed("token", "token_spent", seen, now)
@@ -176,7 +188,7 @@ def judge_token(claims: SessionClaims, *, sid: str, used: str | None, now: float
 def judge_grant(claims: SessionClaims, revoked: Mapping[str, float], *, now: float) -> FindingView:
     """Return whether the grant of *claims* is revoked; *revoked* has the matching revocations."""
     for member, at in revoked.items():
-        if member.startswith("jti:") or at >= claims.issued_at:
+        if member.startswith(("jti:", "kid:")) or at >= claims.issued_at:
             who = member.partition(":")[0]
             seen = f"The grant was revoked {now - at:.0f} s ago ({_WHOSE[who]})"
             return failed("grant", "revoked", seen, now)

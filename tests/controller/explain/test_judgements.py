@@ -10,18 +10,62 @@ import pytest
 from controller.explain.judgements import (
     STEADY_SECONDS,
     RankEvidence,
+    judge_grant,
     judge_hub,
     judge_pod,
     judge_port,
     judge_probe,
+    judge_token,
 )
 from controller.explain.probe import Probed
 from controller.store.jobs.progress import PodRecord
+from controller.store.sessions.session_rows import Session
 from controller.volcano.observed import ObservedPod
 from shared.reports import Failure
+from shared.tokens import SessionClaims
 from tests.controller.samples import make_pod, make_record
 
 NOW = 5000.0
+SID, OTHER = "a" * 26, "b" * 26
+CLAIMS = SessionClaims(
+    sub="ada", name=None, iat=4990, exp=5050, jti="t1", sid=SID, job="j1", rank=0, kind="web",
+    mode="control", max_age=60, kid="k1", issued_at=4990.0,
+)  # fmt: skip
+SESSION = Session(
+    sid=SID, job_id="j1", rank=0, kind="web", endpoint="lab", port=80, base_path="/", created_at=1.0
+)
+
+
+@pytest.mark.parametrize(
+    ("fields", "cause"),
+    [
+        ({}, None),
+        ({"sid": OTHER}, "other_session"),
+        ({"job": "j2"}, "other_session"),
+        ({"rank": 1}, "other_session"),
+        ({"kind": "vnc"}, "other_session"),
+        ({"mode": "view"}, "token_wrong"),
+    ],
+)
+def test_a_token_that_a_gateway_refuses_is_named(fields: dict[str, Any], cause: str | None) -> None:
+    claims = replace(CLAIMS, **fields)
+    assert judge_token(claims, sid=SID, session=SESSION, used=None, now=NOW).cause == cause
+
+
+@pytest.mark.parametrize(
+    ("member", "at", "cause"),
+    [
+        ("kid:k1", 4000.0, "revoked"),
+        ("jti:t1", 4000.0, "revoked"),
+        (f"sub:{SID}:ada", 4990.0, "revoked"),
+        (f"sub:{SID}:ada", 4989.0, None),
+        (f"all:{SID}", 4989.0, None),
+    ],
+)
+def test_a_revoked_key_or_token_ends_later_grants_too(
+    member: str, at: float, cause: str | None
+) -> None:
+    assert judge_grant(CLAIMS, {member: at}, now=NOW).cause == cause
 
 
 def ended(at: float, lasted: float | None, exit_code: int | None = 3) -> PodRecord:
