@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from controller.jobs.history.failures import NODE_REFUSED, explain_failure
 from controller.jobs.history.job_record import JobEvent, Outcome, State, read_known
-from controller.jobs.history.pod_records import was_taken
+from controller.jobs.history.pod_records import was_taken, was_undone
 from controller.jobs.history.policy_timers import wanted_timers
 from controller.jobs.history.retries import (
     Policies,
@@ -130,8 +130,7 @@ def failed(seen: ObservedState, job: ObservedJob) -> Step:
     policies = policies_of(seen.record)
     if policies and seen.pods_stale:
         return Wait()
-    if _may_judge(seen) and have_succeeded(seen, last_of_replicas(seen.runs.values())):
-        # A kubelet that starts again may refuse pods that have succeeded. To Volcano they fail.
+    if _had_succeeded(seen):
         return ConfirmPods(SUCCEEDED)
     followed = triggered(policies, seen.runs.values())
     if (
@@ -171,6 +170,17 @@ def news_of_pods_until(seen: ObservedState, policies: Policies) -> float | None:
     until = seen.phase_seen_at + NEWS_SECONDS if seen.phase_seen_at else 0.0
     matters = policies.restarts and not _ended_by_command(seen.record)
     return until if matters and seen.now < until and not _knows_failure(seen) else None
+
+
+def _had_succeeded(seen: ObservedState) -> bool:
+    """Return whether the job failed to Volcano only by pods that had succeeded before.
+
+    A kubelet that starts again may refuse such pods.
+    """
+    pods = (*seen.pods, *seen.departed)
+    if not any(was_undone(pod, seen.runs.get(pod.uid)) for pod in pods) or not _may_judge(seen):
+        return False
+    return have_succeeded(seen, last_of_replicas(seen.runs.values()))
 
 
 def _may_judge(seen: ObservedState) -> bool:

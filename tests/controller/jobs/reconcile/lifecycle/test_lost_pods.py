@@ -113,6 +113,18 @@ def test_a_failed_pod_that_a_kubelet_refuses_has_failed_by_itself() -> None:
     assert (step.outcome, step.reason) == (State.FAILURE, "exit_code")
 
 
+def test_a_job_that_used_up_its_retries_has_failed_though_enough_had_succeeded() -> None:
+    # Volcano ended the pods of the other ranks, and calls the job failed.
+    record = job(on("RestartJob"), tasks=ELASTIC, max_retry=1)
+    how = Ended(exit_code=3, signal=0, reason="Error", finished_at=8.0)
+    failed = make_pod(1, phase="Failed", running=False, ended=how)
+    seen = make_observed_state(record, make_observed("Failed", retries=1), DONE, failed)
+    step = decide(seen)
+    assert isinstance(step, ConfirmPods)
+    assert isinstance(step.then, SetOutcome)
+    assert (step.then.outcome, step.then.reason) == (State.FAILURE, "exit_code")
+
+
 # Since Kubernetes 1.27, an evicted program that ends with exit code 0 has succeeded (118310).
 INTERRUPTED = replace(DONE, disrupted="TerminationByKubelet", disruption="The node was low on disk")
 ALSO_DONE = replace(DONE, index=1, uid="pod-1", name="j-j1-job-1")
