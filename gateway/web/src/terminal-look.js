@@ -45,8 +45,8 @@ export const FIRST_LOOK = {
   fontFamily: 'ui-monospace, "Cascadia Mono", "DejaVu Sans Mono", Menlo, Consolas, monospace',
   fontSize: 14,
   theme: COLOURS.dark,
-  // Programs choose colours without knowing the background (WCAG 2.2, 1.4.3).
-  minimumContrastRatio: 4.5,
+  // Programs choose colours without knowing the background (WCAG 2.2, 1.4.3 and 1.4.6).
+  minimumContrastRatio: matchMedia("(forced-colors: active)").matches ? 7 : 4.5,
 };
 
 /** Returns the stored choice, or the default if there is none that is valid; never throws. */

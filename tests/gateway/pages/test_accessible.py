@@ -88,13 +88,16 @@ COLOUR_OF = """([selector, pseudo]) =>
         ("desktop", '[aria-pressed="true"]', None, ".tools button:not([aria-pressed])"),
         ("desktop", '.state[data-state="open"] > span', "::before", ".bar"),
         ("start-queued", ".bar-of-progress", "::before", ".card"),
+        ("terminal", ".xterm-cursor", None, ".xterm-scrollable-element"),
     ],
-    ids=["pressed", "connected", "progress"],
+    ids=["pressed", "connected", "progress", "cursor"],
 )
 async def test_states_shown_by_colour_are_visible_in_forced_colours(
     world: World, person: Person, name: str, selector: str, pseudo: str | None, beside: str
 ) -> None:
     state = next(one for one in STATES if one.name == name)
+    # So that the cursor does not blink.
+    await person.page.emulate_media(reduced_motion="reduce")
     async with state.show(world, person):
         page = person.page
         await page.emulate_media(forced_colors="active")
