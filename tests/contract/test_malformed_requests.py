@@ -161,6 +161,7 @@ async def test_chunk_extensions_and_trailers_are_bounded(
         (414, "/" + "x" * 70000, []),
         (414, "/?" + "x" * 200000, []),
         (431, "/", [("A", "x" * 70000)]),
+        (431, "/", [("Cookie", "a=" + "x" * 400_000)]),
         (431, "/", [(f"A{n}", "x" * 1000) for n in range(70)]),
         (431, "/", [(f"A{n}", "x") for n in range(257)]),
         (431, "/", [("x" * 70000, "A")]),

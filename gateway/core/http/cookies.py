@@ -35,7 +35,7 @@ _LONG_BYTES: Final = 2 * FOREIGN_BYTES
 _FIRST_BYTES: Final = FOREIGN_BYTES + 8192
 """Kept of it: what the app gets, and the gateway's cookies among that."""
 _COOKIE_BYTES: Final = 4160
-"""Kept of one later cookie; browsers store 4 KiB of name and value."""
+"""The maximum of one cookie in it; browsers store 4 KiB of name and value."""
 _OWN_KEPT: Final = 4
 """The gateway's cookies kept after those: one of each name is valid."""
 _MAX_NAMES: Final = 200
@@ -99,7 +99,8 @@ def without_excess(head: bytes) -> bytes:
 
     Apps and neighbour sessions can have a browser send 700 KB of cookies: 180 of 4 KiB for a
     domain. The app gets the first ones, the gateway its own. Semicolons take the place of the
-    others, so that no later cookie counts as one of the first. The last one may be incomplete.
+    others, so that no later cookie counts as one of the first. The last one may be incomplete. A
+    field with a cookie that no browser stores is kept: it may be too large.
     """
     return _FIELD.sub(
         lambda field: field[1] + _shortened(field[2], complete=field.end() < len(head)), head
@@ -107,13 +108,23 @@ def without_excess(head: bytes) -> bytes:
 
 
 def _shortened(value: bytes, *, complete: bool) -> bytes:
-    if len(value) <= _LONG_BYTES:
+    if len(value) <= _LONG_BYTES or _has_oversized_cookie(value):
         return value
     end = len(value) if complete else max(0, value.rfind(b";"))
     first = truncate_cookies(value[:end], _FIRST_BYTES)
     own = islice(_own_cookies(value, len(first), end), _OWN_KEPT)
-    kept = (value[one.start() : one.end()][:_COOKIE_BYTES] for one in own)
-    return b"".join((first.ljust(_FIRST_BYTES, b";"), *kept, value[end:][:_COOKIE_BYTES]))
+    kept = (one[0] for one in own)
+    return b"".join((first.ljust(_FIRST_BYTES, b";"), *kept, value[end:]))
+
+
+def _has_oversized_cookie(value: bytes) -> bool:
+    begin = 0
+    while len(value) - begin > _COOKIE_BYTES:
+        end = value.rfind(b";", begin, begin + _COOKIE_BYTES + 1)
+        if end < 0:
+            return True
+        begin = end + 1
+    return False
 
 
 def has_too_many_own_cookies(values: Sequence[bytes]) -> bool:

@@ -229,10 +229,18 @@ def test_of_too_many_cookies_the_first_and_the_gateways_are_kept(complete: bool)
 
 
 def test_a_cookie_within_a_dropped_one_does_not_become_a_cookie() -> None:
-    long = b"a=" + b"x" * 100_000
-    short = without_excess(b"GET / HTTP/1.1\r\nCookie: %b" % long)
-    later = short + b"__Host-fumarole=ours"
+    head = b"GET / HTTP/1.1\r\nCookie: %b; a=1" % bomb(50)
+    later = without_excess(head) + b"__Host-fumarole=ours"
     assert cut_cookie(later.split(b"\r\n")[1], OURS)[1] == []
+
+
+@pytest.mark.parametrize("at", [0, 1, 49, 50])
+def test_a_field_with_a_cookie_that_no_browser_stores_is_kept(at: int) -> None:
+    cookies = bomb(50).split(b"; ")
+    head = b"GET / HTTP/1.1\r\nCookie: %b" % b"; ".join(
+        [*cookies[:at], b"a=" + b"x" * 4200, *cookies[at:]]
+    )
+    assert without_excess(head) == head
 
 
 def test_few_cookies_are_kept_as_they_are() -> None:
