@@ -19,7 +19,6 @@ from gateway.core.http.accept import prefers_html
 from gateway.pages.assets import Inside
 from gateway.pages.documents import VARY, Card, Documents, link_action, page_headers
 from gateway.pages.texts import LANGUAGES, Texts, words_of
-from shared.text import without_controls
 
 # Refusals with a link to the orchestrator's site, where the user can get a new link.
 _LEADS_BACK: Final = frozenset(
@@ -209,9 +208,9 @@ def _details(refusal: Refusal, texts: Texts) -> str:
         lines.append(texts("page.detail_reason", reason=refusal.told_reason))
     status = subject.status if subject is not None and refusal.code == "session_ended" else None
     if status is not None and status.reason:
-        lines.append(texts("page.detail_reason", reason=without_controls(status.reason)))
+        lines.append(texts("page.detail_reason", reason=status.reason))
     if subject is not None:
-        lines.append(texts("page.detail_job", job=without_controls(subject.job)))
+        lines.append(texts("page.detail_job", job=subject.job))
     return "\n".join(lines)
 
 

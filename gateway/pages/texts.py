@@ -1,8 +1,8 @@
 """The texts of the pages, in each language with a file in ``languages/``.
 
 English is complete; a text that another language lacks is shown in English. Foreign text, such as
-an app's name or the scheduler's reason, is inserted unchanged and not translated. The page that
-shows it escapes it.
+an app's or a user's name or the scheduler's reason, is not translated. It loses characters that
+control a text or its direction, and the page that shows it escapes it.
 """
 
 from __future__ import annotations
@@ -31,8 +31,9 @@ class Texts:
         self._texts = dict(texts)
 
     def __call__(self, name: str, **values: object) -> str:
-        """Return the text *name* with *values* filled in."""
-        return self._texts[name].format(**values)
+        """Return the text *name* with *values* filled in, which are shown as one line each."""
+        shown = {key: without_controls(str(value)) for key, value in values.items()}
+        return self._texts[name].format(**shown)
 
     def __contains__(self, name: object) -> bool:
         return name in self._texts
@@ -163,7 +164,7 @@ def title_of(route: Route, texts: Texts) -> str:
 def _text(status: Status, words: str, texts: Texts) -> str:
     detail = without_controls(status.detail or "")
     if words == "ends.stopped" and status.by:
-        return texts(f"{words}.text_by", user=without_controls(status.by))
+        return texts(f"{words}.text_by", user=status.by)
     if words == "starts.preparing" and detail and status.reason in _PULLS:
         return texts(f"{words}.text_image", image=detail)
     said = texts(f"{words}.said", words=_sentence(detail)) if detail and words in _DETAILED else ""

@@ -215,3 +215,11 @@ def test_queue_position_and_the_user_who_stopped_the_job_are_shown(texts: Texts)
     words = words_of(about("session_ended", status), texts)
     assert words is not None
     assert "Ada  Lovelace" in words.text
+
+
+@pytest.mark.parametrize("name", ["other_user.text", "other_user.advice", "signing_out.text"])
+def test_names_of_users_are_shown_without_control_and_direction_characters(name: str) -> None:
+    for texts in LANGUAGES:
+        said = texts(name, holder="Ada\u202e", user="Grace\x1b\u2066")
+        assert said.isprintable()
+        assert "Ada" in said or "Grace" in said
