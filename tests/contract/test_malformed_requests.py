@@ -168,7 +168,8 @@ async def test_chunk_extensions_and_trailers_are_bounded(
     ],
     ids=[
         "target of 4 KB", "head of 30 KB", "240 fields", "target of 70 KB", "target of 200 KB",
-        "field of 70 KB", "70 fields of 1 KB", "257 more fields", "name of 70 KB",
+        "field of 70 KB", "cookie of 400 KB", "70 fields of 1 KB", "257 more fields",
+        "name of 70 KB",
     ],
 )  # fmt: skip
 async def test_request_heads_are_limited_in_size(
