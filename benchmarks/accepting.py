@@ -59,7 +59,6 @@ class _Path:
     """The part of a data path that a listener uses."""
 
     def __init__(self) -> None:
-        self.parts: Any = self
         self.site: Any = self
         self.loop = asyncio.get_running_loop()
         self.trusted_proxies = ()

@@ -28,7 +28,6 @@ from gateway.live import ConnectionRegistry
 from gateway.observers.audit_log import AuditLog
 from gateway.observers.reporter import RecentFailures
 from gateway.relay.background_tasks import BackgroundTasks
-from gateway.relay.context import Dependencies
 from gateway.relay.gateway import DataPath
 from gateway.relay.http.upstream import UpstreamConnection as Upstream
 from shared.bus import Snapshot
@@ -95,13 +94,19 @@ class Bench:
         self.visitor = visitor
         self.dialled: asyncio.Queue[Upstream] = asyncio.Queue()
         parts: dict[str, Any] = {"loop": loop, "site": make_site()}
-        parts |= {"holder": self, "grants": grants, "bearer": None, "dialler": self, "pages": None}
+        parts |= {
+            "holder": self,
+            "grants": grants,
+            "bearer": None,
+            "dialler": self,
+            "make_page": None,
+        }
         trail = AuditLog(
             issuer="bench", process="bench", wall=time.time, write=lambda _record: None
         )
         parts |= {"audit": trail, "failures": RecentFailures(wall=time.time)}
         parts |= {"live": ConnectionRegistry(table=lambda: table, wall=time.time, loop=loop)}
-        self.path = DataPath(Dependencies(background_tasks=BackgroundTasks(), **parts))
+        self.path = DataPath(background_tasks=BackgroundTasks(), **parts)
 
     async def connect(self, _target: object, factory: Callable[[], Upstream]) -> None:
         """Connect to no peer."""

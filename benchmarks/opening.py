@@ -40,7 +40,6 @@ from gateway.live import ConnectionRegistry
 from gateway.observers.audit_log import AuditLog
 from gateway.observers.reporter import Activities, RecentFailures
 from gateway.relay.background_tasks import BackgroundTasks
-from gateway.relay.context import Dependencies
 from gateway.relay.dial import Dialler, make_upstream_tls
 from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
@@ -165,12 +164,18 @@ def make_path(table: RouteTable, keys: GrantKeys) -> DataPath:
         observers=(trail.attachments, Activities()),
     )
     parts: dict[str, Any] = {"loop": loop, "site": make_site()}
-    parts |= {"holder": World(table), "grants": keys, "bearer": None, "pages": None, "live": live}
+    parts |= {
+        "holder": World(table),
+        "grants": keys,
+        "bearer": None,
+        "make_page": None,
+        "live": live,
+    }
     parts |= {"audit": trail, "failures": RecentFailures(wall=time.time)}
     parts["dialler"] = Dialler(
         networks=[ip_network("127.0.0.0/8")], loop=loop, trust=make_upstream_tls(None)
     )
-    return DataPath(Dependencies(background_tasks=BackgroundTasks(), **parts))
+    return DataPath(background_tasks=BackgroundTasks(), **parts)
 
 
 async def make_table(port: int) -> RouteTable:

@@ -51,7 +51,7 @@ from gateway.pages.sign_out import SignOutPage
 from gateway.relay.background_tasks import BackgroundTasks
 from gateway.relay.bridge.terminal import TerminalBridge
 from gateway.relay.bridge.vnc import VncBridge
-from gateway.relay.context import BridgeFactory, Dependencies, UpgradeRequest
+from gateway.relay.context import BridgeFactory, UpgradeRequest
 from gateway.relay.dial import Dialler, make_upstream_tls
 from gateway.relay.gateway import DataPath
 from gateway.relay.meters import Meters
@@ -315,27 +315,25 @@ class Gateway:
     def make_data_path(self, pages: web.Server) -> DataPath:
         """Return the data path, which passes requests for the gateway's own pages to *pages*."""
         self.path = DataPath(
-            Dependencies(
-                loop=asyncio.get_running_loop(),
-                site=self.settings.site,
-                holder=self.follower,
-                grants=self.grants,
-                bearer=BearerTokens(self.tokens),
-                live=self.live,
-                background_tasks=BackgroundTasks(),
-                dialler=self.dialler,
-                pages=pages,
-                bridges=self._make_bridges(),
-                assertions=self.assertions,
-                errors=self.errors,
-                limits=self.settings.limits,
-                meters=self.meters,
-                refusals=self.refusals,
-                overload=self.overload,
-                audit=self.audit,
-                failures=self.failures,
-                end_notice_seconds=self.settings.end_notice_seconds,
-            )
+            loop=asyncio.get_running_loop(),
+            site=self.settings.site,
+            holder=self.follower,
+            grants=self.grants,
+            bearer=BearerTokens(self.tokens),
+            live=self.live,
+            background_tasks=BackgroundTasks(),
+            dialler=self.dialler,
+            make_page=pages,
+            bridges=self._make_bridges(),
+            assertions=self.assertions,
+            errors=self.errors,
+            limits=self.settings.limits,
+            meters=self.meters,
+            refusals=self.refusals,
+            overload=self.overload,
+            audit=self.audit,
+            failures=self.failures,
+            end_notice_seconds=self.settings.end_notice_seconds,
         )
         return self.path
 

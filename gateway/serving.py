@@ -224,7 +224,7 @@ async def drain(path: DataPath, *, seconds: float, random: Callable[[], float]) 
         seconds: The drain time.
         random: Returns a number from 0 to below 1.
     """
-    loop = path.parts.loop
+    loop = path.loop
     began = loop.time()
     path.drain()
     log.info("draining", extra={"open": path.open})
@@ -240,7 +240,7 @@ async def drain(path: DataPath, *, seconds: float, random: Callable[[], float]) 
         for tunnel in tunnels:
             if tunnel not in end_times:  # a later one gets less time
                 end_times[tunnel] = now + random() * max(until - now, 0.0)
-        path.parts.live.end([one for one in tunnels if end_times[one] <= now], DRAINING)
+        path.live.end([one for one in tunnels if end_times[one] <= now], DRAINING)
         await asyncio.sleep(min(STEP_SECONDS, seconds))
     if path.open:
         log.warning("the drain time is over", extra={"open": path.open})

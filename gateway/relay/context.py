@@ -39,41 +39,6 @@ from gateway.relay.wheel import TimerWheel
 from shared.routes.route import Kind
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Dependencies:
-    """The dependencies of the data path.
-
-    - ``pages`` returns a fresh aiohttp protocol for one request, such as a ``web.Server``: the
-      ``server`` of ``web.AppRunner(app, handle_signals=False, handler_cancellation=True)`` after
-      ``setup()``. Without cancellation a page would continue after its browser has left.
-    - ``assertions`` let apps verify the user of a request.
-    - ``wall`` returns unix seconds.
-    - ``end_notice_seconds`` before the end of a web session its users get a notice; 0 for never.
-    """
-
-    loop: asyncio.AbstractEventLoop
-    site: Site
-    holder: RouteTableHolder
-    grants: GrantKeys
-    bearer: BearerTokens
-    live: ConnectionRegistry
-    background_tasks: BackgroundTasks
-    dialler: Dialler
-    audit: AuditLog
-    failures: RecentFailures
-    pages: Callable[[], asyncio.Protocol]
-    bridges: Mapping[Kind, BridgeFactory] = field(default_factory=dict)
-    assertions: Assertions | None = None
-    errors: RefusalRenderer = field(default_factory=RefusalRenderer)
-    limits: Limits = field(default_factory=Limits)
-    meters: Meters = field(default_factory=Meters)
-    date: HttpDate = field(default_factory=lambda: HttpDate(time.time))
-    refusals: RefusalRate = field(default_factory=lambda: RefusalRate(0, clock=time.monotonic))
-    overload: Overload = field(default_factory=Overload)
-    wall: Callable[[], float] = time.time
-    end_notice_seconds: float = 0.0
-
-
 class Resettable(StallChecked, BufferOwner, Protocol):
     """A connection that the data path can end."""
 
@@ -118,37 +83,63 @@ to the upgrade. ``data_received`` may follow with bytes that came after the head
 transport calls it."""
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class Context:
-    """What connections share: limits, meters, deadlines, pools, and the other connections."""
+    """What the connections of a data path share: what it depends on, and the other connections.
 
-    def __init__(self, parts: Dependencies) -> None:
-        self.parts = parts
-        self.meters = parts.meters
+    - ``make_page`` returns a fresh aiohttp protocol for one request, such as a ``web.Server``: the
+      ``server`` of ``web.AppRunner(app, handle_signals=False, handler_cancellation=True)`` after
+      ``setup()``. Without cancellation a page would continue after its browser has left.
+    - ``assertions`` let apps verify the user of a request.
+    - ``wall`` returns unix seconds.
+    - ``end_notice_seconds`` before the end of a web session its users get a notice; 0 for never.
+    """
+
+    loop: asyncio.AbstractEventLoop
+    site: Site
+    holder: RouteTableHolder
+    grants: GrantKeys
+    bearer: BearerTokens
+    live: ConnectionRegistry
+    background_tasks: BackgroundTasks
+    dialler: Dialler
+    audit: AuditLog
+    failures: RecentFailures
+    make_page: Callable[[], asyncio.Protocol]
+    bridges: Mapping[Kind, BridgeFactory] = field(default_factory=dict)
+    assertions: Assertions | None = None
+    errors: RefusalRenderer = field(default_factory=RefusalRenderer)
+    limits: Limits = field(default_factory=Limits)
+    meters: Meters = field(default_factory=Meters)
+    date: HttpDate = field(default_factory=lambda: HttpDate(time.time))
+    refusals: RefusalRate = field(default_factory=lambda: RefusalRate(0, clock=time.monotonic))
+    overload: Overload = field(default_factory=Overload)
+    wall: Callable[[], float] = time.time
+    end_notice_seconds: float = 0.0
+
+    def __post_init__(self) -> None:
+        loop, limits, site = self.loop, self.limits, self.site
         self.draining = False
-        self.wheel = TimerWheel(parts.loop)
-        self.readiness = Readiness(parts.loop)
-        self.closer = Closer(parts.loop, parts.limits)
-        self.turns = Turns(parts.loop)
-        self.pipes = Pipes(size=parts.limits.pipe_bytes, most=parts.limits.pipes)
+        self.wheel = TimerWheel(loop)
+        self.readiness = Readiness(loop)
+        self.closer = Closer(loop, limits)
+        self.turns = Turns(loop)
+        self.pipes = Pipes(size=limits.pipe_bytes, most=limits.pipes)
         self.pool = Pool(
-            loop=parts.loop,
-            wheel=self.wheel,
-            closer=self.closer,
-            turns=self.turns,
-            limits=parts.limits,
+            loop=loop, wheel=self.wheel, closer=self.closer, turns=self.turns, limits=limits
         )
-        self.fields = FieldReader(parts.site.cookie_name)
+        self.fields = FieldReader(site.cookie_name)
         self.known = SectionCache()
         self.responses = ResponseReader(
-            parts.site.frame_ancestors, strict_transport=parts.site.strict_transport
+            site.frame_ancestors, strict_transport=site.strict_transport
         )
         self.connections: set[HttpConnection] = set()
         """Downstream connections that carry HTTP."""
         self.pages: set[Resettable] = set()
         """Connections that one of the gateway's pages responds to."""
         self.connection_quota: ConnectionQuota[QuotaMember] = ConnectionQuota(
-            limit=parts.limits.connections,
-            max_unauthenticated=parts.limits.address_connections,
-            count_authenticated=parts.live.__len__,
-            overload=parts.overload,
+            limit=limits.connections,
+            max_unauthenticated=limits.address_connections,
+            count_authenticated=self.live.__len__,
+            overload=self.overload,
         )

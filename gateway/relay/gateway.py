@@ -12,7 +12,7 @@ from gateway.core.limits.buffer_shares import BufferOwner, BufferShares
 from gateway.core.limits.connection_quota import DROPPED
 from gateway.live import Member
 from gateway.relay.background_tasks import BackgroundTasks
-from gateway.relay.context import Context, Dependencies, Resettable
+from gateway.relay.context import Context, Resettable
 from gateway.relay.ending.stalls import StallSweep
 from gateway.relay.http.admission import Admission
 from gateway.relay.http.downstream import DownstreamConnection
@@ -35,20 +35,20 @@ _SWEEPS: Final = 4
 class DataPath(Context):
     """Serves the connections that a :class:`gateway.relay.listening.Listener` accepts."""
 
-    def __init__(self, parts: Dependencies) -> None:
-        super().__init__(parts)
+    def __post_init__(self) -> None:
+        super().__post_init__()
         self.arriving = BackgroundTasks()
         """The accepts in progress: reading a PROXY header, or the TLS handshake."""
-        access = Access(parts.site, parts.grants, asserting=parts.assertions is not None)
+        access = Access(self.site, self.grants, asserting=self.assertions is not None)
         self.admit = Admission(self, access).admit
-        limits = parts.limits
+        limits = self.limits
         self._logged_at = float("-inf")
         self.sweep = StallSweep(
-            parts.loop,
+            self.loop,
             seconds=min(limits.write_stall_seconds, limits.app_write_stall_seconds) / _SWEEPS,
             connections=self._all_connections,
         )
-        parts.live.review_pool = self.pool.review
+        self.live.review_pool = self.pool.review
         self.meters.open_by_kind, self.meters.turns = self._open_by_kind, self.turns
         self.meters.counter(
             "stalls",
@@ -63,10 +63,10 @@ class DataPath(Context):
         self.meters.gauge(
             "open_by_right",
             "Open connections with a grant or a public route.",
-            lambda: len(parts.live),
+            lambda: len(self.live),
         )
         self.meters.gauge("pooled", "Idle upstream connections.", lambda: len(self.pool))
-        self.meters.gauge("tasks", "Asyncio tasks.", lambda: len(asyncio.all_tasks(parts.loop)))
+        self.meters.gauge("tasks", "Asyncio tasks.", lambda: len(asyncio.all_tasks(self.loop)))
 
     def accept(self, peer: str) -> DownstreamConnection | None:
         """Return the protocol of a new connection from *peer*; None to close it silently."""
@@ -86,13 +86,13 @@ class DataPath(Context):
     @property
     def open(self) -> int:
         """How many connections are open or being ended."""
-        live = self.parts.live
+        live = self.live
         return len(self.connection_quota.unauthenticated) + len(live) + len(live.closing)
 
     def _open_by_kind(self) -> dict[str, int]:
         # Admitted connections are registered too; each must count once.
         return {
-            **self.parts.live.kinds,
+            **self.live.kinds,
             "http": len(self.connections),
             "page": len(self.pages),
         }
@@ -106,7 +106,7 @@ class DataPath(Context):
         """Return the connections that carry WebSocket frames and not requests."""
         return [
             member
-            for member in self.parts.live.members()
+            for member in self.live.members()
             if not isinstance(member, DownstreamConnection | PageConnection)
         ]
 
@@ -132,9 +132,7 @@ class DataPath(Context):
             most: How many.
             key: The limit key of the address whose connections are evicted; "" for any address.
         """
-        for connection in self.connection_quota.find_idle(
-            most, now=self.parts.loop.time(), key=key
-        ):
+        for connection in self.connection_quota.find_idle(most, now=self.loop.time(), key=key):
             connection.evict()
 
     def shed_idle(self, *, stalled_seconds: float) -> int:
@@ -173,7 +171,7 @@ class DataPath(Context):
 
     def _log_shed(self, client: str, count: int) -> None:
         """Log that connections of *client* are ended, at most once in a while."""
-        now = self.parts.loop.time()
+        now = self.loop.time()
         if now - self._logged_at >= _LOG_SECONDS:
             self._logged_at = now
             log.warning(
@@ -186,7 +184,7 @@ class DataPath(Context):
         self.draining = True
         self.sweep.close()
         self.arriving.cancel()
-        self.parts.live.end_all(DRAINING)
+        self.live.end_all(DRAINING)
         for connection in tuple(self.connections):
             connection.reset()
         for page in tuple(self.pages):
@@ -194,8 +192,8 @@ class DataPath(Context):
         self.pool.close()
         self.closer.close_all()
         await self.arriving.close()
-        await self.parts.background_tasks.close()
+        await self.background_tasks.close()
         self.wheel.close()
         self.readiness.close()
         self.pipes.close()
-        self.parts.live.close()
+        self.live.close()

@@ -110,7 +110,7 @@ class Listener:
         held: bool = False,
     ) -> None:
         self._path = path
-        self._loop = path.parts.loop
+        self._loop = path.loop
         self.sockets = tuple(sockets)
         self._tls = tls
         self._at_once = at_once
@@ -119,7 +119,7 @@ class Listener:
         self._timer: asyncio.TimerHandle | None = None
         self._logged_at = float("-inf")
         self._closed = False
-        stall_seconds = path.parts.limits.write_stall_seconds
+        stall_seconds = path.limits.write_stall_seconds
         self._probed_after = keepalive_delays(stall_seconds=stall_seconds)
         keep_accepted_alive(self.sockets, stall_seconds=stall_seconds)
         for listening in self.sockets:
@@ -241,7 +241,7 @@ class Listener:
         except OSError as error:
             self._arrival_failed(sock, peer, None, error)
             return
-        trusted = self._path.parts.site.trusted_proxies
+        trusted = self._path.site.trusted_proxies
         if trusted and is_within(peer, trusted):
             failed = partial(self._arrival_failed, sock, peer, None)
             self._path.arriving.spawn(self._read_proxy_header(sock, peer), failed=failed)
@@ -278,7 +278,7 @@ class Listener:
     async def _read_proxy_header(self, sock: socket.socket, peer: str) -> None:
         """Read the client's address from the proxy at *peer*."""
         sock.setblocking(False)
-        limits = self._path.parts.limits
+        limits = self._path.limits
         client = await read_proxy_header(
             sock,
             loop=self._loop,
@@ -298,7 +298,7 @@ class Listener:
             context,
             lambda factory: self._loop.connect_accepted_socket(factory, sock),
             server_side=True,
-            ssl_handshake_timeout=self._path.parts.limits.head_seconds,
+            ssl_handshake_timeout=self._path.limits.head_seconds,
             ssl_shutdown_timeout=SHUTDOWN_SECONDS,
         )
 

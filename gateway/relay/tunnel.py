@@ -94,8 +94,8 @@ class Tunnel(asyncio.Protocol):
         self.browser.set_protocol(self)
         self.app.set_protocol(TunnelUpstream(self))
         self.context.meters.tunnels += 1
-        if seconds := self.context.parts.limits.web_ping_seconds:
-            self.context.wheel.arm(self, self.context.parts.loop.time() + seconds)
+        if seconds := self.context.limits.web_ping_seconds:
+            self.context.wheel.arm(self, self.context.loop.time() + seconds)
         self.context.closer.watch_tls_fin(self.browser, self._hung_up)
         for transport in (self.browser, self.app):
             if not transport.is_reading():
@@ -115,7 +115,7 @@ class Tunnel(asyncio.Protocol):
             return 0.0
         if not self.browser.get_write_buffer_size() and self.tracker.at_boundary:
             self.browser.write(PING_FRAME)
-        return now + self.context.parts.limits.web_ping_seconds
+        return now + self.context.limits.web_ping_seconds
 
     def check_stalls(self) -> None:
         """Watch each side for which the kernel holds unacknowledged bytes."""
@@ -131,7 +131,7 @@ class Tunnel(asyncio.Protocol):
     @property
     def client(self) -> str:
         """The user, or the key of the address without one."""
-        return self.context.parts.live.client_of(self.access_right)
+        return self.context.live.client_of(self.access_right)
 
     def buffered_bytes(self) -> int:
         """Return how many bytes wait for either side."""
@@ -143,7 +143,7 @@ class Tunnel(asyncio.Protocol):
         if self.phase:
             self.reset()
         else:
-            self.context.parts.live.end((self,), OVERLOADED)
+            self.context.live.end((self,), OVERLOADED)
 
     # Events of the downstream transport
 
@@ -220,7 +220,7 @@ class Tunnel(asyncio.Protocol):
         What was written to the browser has two seconds to be sent.
         """
         self._browser_left()
-        self.context.closer.close_within(self.browser, self.context.parts.limits.linger_seconds)
+        self.context.closer.close_within(self.browser, self.context.limits.linger_seconds)
         return False
 
     def pause_writing(self) -> None:
@@ -335,7 +335,7 @@ class Tunnel(asyncio.Protocol):
         elif phase is _OPEN:
             if unsent is not None:
                 self._write_to_app(unsent.rest())
-            self.context.closer.close_within(self.app, self.context.parts.limits.linger_seconds)
+            self.context.closer.close_within(self.app, self.context.limits.linger_seconds)
 
     def _app_stalled(self) -> None:
         """Close the tunnel: the app reads nothing of what the browser has sent."""
@@ -345,7 +345,7 @@ class Tunnel(asyncio.Protocol):
 
     def _gone(self) -> None:
         self.phase = TunnelPhase.CLOSED
-        self.context.parts.live.discard(self)
+        self.context.live.discard(self)
 
     def end(self, ending: EndReason) -> None:
         """End the tunnel: from now on only the current frame is completed.
@@ -366,7 +366,7 @@ class Tunnel(asyncio.Protocol):
             self._send_close()
             return
         self.phase = _FINISHING
-        self._set_timer(self.context.parts.limits.frame_seconds)
+        self._set_timer(self.context.limits.frame_seconds)
         self._check_length()
         self._follow_on()
 
@@ -380,7 +380,7 @@ class Tunnel(asyncio.Protocol):
             self._check_length()
 
     def _check_length(self) -> None:
-        if self.tracker.remaining > self.context.parts.limits.frame_bytes:
+        if self.tracker.remaining > self.context.limits.frame_bytes:
             self.reset()
 
     def _send_close(self) -> None:
@@ -390,7 +390,7 @@ class Tunnel(asyncio.Protocol):
         if ending is None or self.browser.is_closing():
             self.reset()
             return
-        closer, limits = self.context.closer, self.context.parts.limits
+        closer, limits = self.context.closer, self.context.limits
         closer.stalls.forget(self.app)
         closer.deferred.add(self.app)
         closer.stalls.forget(self.browser)
@@ -423,7 +423,7 @@ class Tunnel(asyncio.Protocol):
             self.timer.cancel()
             self.timer = None
         if seconds is not None:
-            self.timer = self.context.parts.loop.call_later(seconds, self.reset)
+            self.timer = self.context.loop.call_later(seconds, self.reset)
 
 
 class TunnelUpstream(asyncio.Protocol):

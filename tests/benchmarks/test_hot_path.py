@@ -19,7 +19,7 @@ async def test_every_handshake_ends_as_a_tunnel() -> None:
     bench = await make_bench()
     await bench.handshake(3)
     assert bench.path.meters.tunnels == 3
-    assert len(bench.path.parts.live) == 0
+    assert len(bench.path.live) == 0
 
 
 async def test_a_measured_cost_is_positive() -> None:

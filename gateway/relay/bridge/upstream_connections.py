@@ -83,9 +83,7 @@ class BridgeUpstream(asyncio.Protocol):
         self.transport = cast(asyncio.Transport, transport)
         if self.detached:
             self.transport.abort()
-        self.transport.set_write_buffer_limits(
-            high=self.bridge.context.parts.limits.write_high_bytes
-        )
+        self.transport.set_write_buffer_limits(high=self.bridge.context.limits.write_high_bytes)
         self.closer.enable_keepalive(self.transport)
 
     def buffered_bytes(self) -> int:
@@ -157,7 +155,7 @@ class BridgeUpstream(asyncio.Protocol):
 
     def stalled(self) -> None:
         """Reset the connection: the job's side has read nothing until its deadline."""
-        self.bridge.context.parts.meters.upstream_failures["app_timeout"] += 1
+        self.bridge.context.meters.upstream_failures["app_timeout"] += 1
         reset(self.transport)
 
     # End
@@ -422,7 +420,7 @@ async def open_socket(bridge: BridgeDownstream, socket: WebSocketUpstream, targe
     Raises:
         DialFailed: With the code of the refusal for the browser.
     """
-    await bridge.context.parts.dialler.dial(target, lambda: socket)
+    await bridge.context.dialler.dial(target, lambda: socket)
     try:
         async with asyncio.timeout(OPEN_SECONDS):
             await socket.handshake_done

@@ -73,7 +73,7 @@ class VncBridge(WebSocketBridge):
             if self._desktop_input is None:
                 stream.timed_size = FULL_READ  # after the handshake it is not parsed
             self.upstream = self._stream = stream
-            await self.context.parts.dialler.dial(route.target, lambda: stream)
+            await self.context.dialler.dial(route.target, lambda: stream)
             return
         socket = WebSocketUpstream(
             self,
@@ -141,11 +141,11 @@ class VncBridge(WebSocketBridge):
             self._timer = None
         handshake = self._handshake
         if handshake is not None and handshake.awaits is Side.DESKTOP and self.is_open:
-            loop, seconds = asyncio.get_running_loop(), self.parts.limits.app_head_seconds
+            loop, seconds = asyncio.get_running_loop(), self.context.limits.app_head_seconds
             self._timer = loop.call_later(seconds, self._handshake_timed_out)
 
     def _handshake_timed_out(self) -> None:
-        self.parts.meters.upstream_failures["app_timeout"] += 1
+        self.context.meters.upstream_failures["app_timeout"] += 1
         self.close(CLOSE_FAILED, "the desktop does not respond")
 
     def received_text(self, frame: Frame) -> None:

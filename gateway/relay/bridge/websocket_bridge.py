@@ -68,12 +68,13 @@ class WebSocketBridge(asyncio.Protocol):
     def __init__(self, request: UpgradeRequest) -> None:
         self.request = request
         self.context = request.context
-        self.parts = request.context.parts
         self.kind = str(request.access_right.route.kind)
         self.access_right: AccessRight = request.access_right
         """The right by which this connection exists."""
         self.transport: asyncio.Transport | None = None
-        self.traffic = self.parts.meters.vnc if self.kind == "vnc" else self.parts.meters.terminal
+        self.traffic = (
+            self.context.meters.vnc if self.kind == "vnc" else self.context.meters.terminal
+        )
         self._activity = self.access_right.activity
         self.state = BridgeState.DIALLING
         self.upstream: BridgeUpstream | None = None
@@ -130,16 +131,16 @@ class WebSocketBridge(asyncio.Protocol):
         """Dial, unless a refusal is certain."""
         # uvloop's transports have the interface but not the base class.
         self.transport = cast(asyncio.Transport, transport)
-        self.parts.live.add(self)
+        self.context.live.add(self)
         self._activity = self.access_right.activity  # which the registry has given it
-        self.transport.set_write_buffer_limits(high=self.parts.limits.write_high_bytes)
+        self.transport.set_write_buffer_limits(high=self.context.limits.write_high_bytes)
         self.context.closer.rely_on_loop(self.transport, self._browser_left)
         if self.subprotocol not in self.request.protocols:
             self.refuse("bad_upgrade")
-        elif not self.parts.holder.dialling:
+        elif not self.context.holder.dialling:
             self.refuse("controller_silent")
         else:
-            self._task = self.parts.background_tasks.spawn_logged(
+            self._task = self.context.background_tasks.spawn_logged(
                 self._dial(), failed=lambda: reset(self.transport)
             )
             if _wants_answer_soon(self.request.head):
@@ -195,7 +196,7 @@ class WebSocketBridge(asyncio.Protocol):
 
     @property
     def _early_full(self) -> bool:
-        return len(self._early) > self.parts.limits.early_bytes
+        return len(self._early) > self.context.limits.early_bytes
 
     def sync_reading(self) -> None:
         """Read from the browser unless something prevents it."""
@@ -248,7 +249,7 @@ class WebSocketBridge(asyncio.Protocol):
     @property
     def client(self) -> str:
         """The user, or the key of the address without one."""
-        return self.parts.live.client_of(self.access_right)
+        return self.context.live.client_of(self.access_right)
 
     def buffered_bytes(self) -> int:
         """Return how many bytes wait for either side, or for the rest of a message."""
@@ -261,7 +262,7 @@ class WebSocketBridge(asyncio.Protocol):
         if self.state is BridgeState.CLOSING:
             reset(self.transport)
         else:
-            self.parts.live.end((self,), OVERLOADED)
+            self.context.live.end((self,), OVERLOADED)
 
     def pause_writing(self) -> None:
         """Stop reading from the job's side; a browser that reads nothing for long is reset."""
@@ -293,7 +294,7 @@ class WebSocketBridge(asyncio.Protocol):
         """Release everything."""
         self.context.closer.forget(self.transport)
         self.transport = None
-        self.parts.live.discard(self)
+        self.context.live.discard(self)
         self._release()
 
     def _buffer_early(self, data: bytes) -> None:
@@ -312,8 +313,8 @@ class WebSocketBridge(asyncio.Protocol):
         try:
             await self.connect()
         except DialFailed as failed:
-            self.parts.meters.upstream_failures[failed.code] += 1
-            self.parts.failures.note(self.access_right.sid, failed.code)
+            self.context.meters.upstream_failures[failed.code] += 1
+            self.context.failures.note(self.access_right.sid, failed.code)
             self._task = None
             self.refuse(failed.code)
             return
@@ -356,13 +357,13 @@ class WebSocketBridge(asyncio.Protocol):
         if self.state is not BridgeState.DIALLING or self.transport is None:
             return
         refusal = REFUSALS[code]
-        self.parts.meters.refusals[refusal.code] += 1
+        self.context.meters.refusals[refusal.code] += 1
         if self._answered:
             self._close(CLOSE_SERVICE_RESTART, refusal.message)
             return
-        self.parts.meters.own_answers[refusal.status // 100] += 1
-        page = self.parts.errors.render(refusal, b"")
-        date = self.parts.date.field()
+        self.context.meters.own_answers[refusal.status // 100] += 1
+        page = self.context.errors.render(refusal, b"")
+        date = self.context.date.field()
         self.transport.write(write_response(refusal, page, close=True, date=date))
         self._linger()
 
@@ -407,7 +408,7 @@ class WebSocketBridge(asyncio.Protocol):
         elif self.state is BridgeState.DIALLING and not self._answered:
             self.refuse(ending.refusal)
         else:
-            self.parts.meters.ends[ending.close_code] += 1
+            self.context.meters.ends[ending.close_code] += 1
             if self.upstream is not None:
                 # Bytes waiting for the job's side are dropped.
                 self.upstream.abort()
@@ -449,7 +450,7 @@ class WebSocketBridge(asyncio.Protocol):
         self._early = b""
         if self.transport is not None:
             self.context.closer.forget(self.transport)
-            limits = self.parts.limits
+            limits = self.context.limits
             Lingering(
                 self.context.closer,
                 self.transport,

@@ -67,7 +67,6 @@ class Admission:
 
     def __init__(self, context: Context, access: Access) -> None:
         self._context = context
-        self._parts = context.parts
         self._access = access
         self._upgrades: BoundedDict[CachedSection, CachedDecision] = BoundedDict(MAX_SECTIONS)
         """The last decision by a grant on an upgrade with each section.
@@ -78,16 +77,16 @@ class Admission:
 
     def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
         """Relay or hand over the request of *connection*, or refuse it."""
-        parts = self._parts
-        if parts.overload.step is _REFUSING:
+        context = self._context
+        if context.overload.step is _REFUSING:
             connection.refuse("gateway_overloaded")
             return
-        table = parts.holder.usable_table
+        table = context.holder.usable_table
         if table is None:
             self._admit_without_table(connection, start, fields)
             return
         kept = connection.decision
-        if kept is not None and kept.covers(start, fields, table, parts.wall()):
+        if kept is not None and kept.covers(start, fields, table, context.wall()):
             if kept.fields is fields and kept.method == start.method:
                 if kept.is_user_input:
                     _note_input(kept.access_right, start)
@@ -119,8 +118,8 @@ class Admission:
         known = None if section is None else self._upgrades.get(section)
         if (
             known is None
-            or not known.covers_upgrade(start, table, self._parts.wall())
-            or not self._parts.live.has_room(known.access_right)
+            or not known.covers_upgrade(start, table, self._context.wall())
+            or not self._context.live.has_room(known.access_right)
         ):
             return False
         client = sys.intern(connection.client_address(fields))
@@ -133,7 +132,7 @@ class Admission:
         self, connection: DownstreamConnection, start: StartLine, fields: Fields
     ) -> None:
         request = Request(start, fields)
-        if self._parts.holder.stale:
+        if self._context.holder.stale:
             connection.drop_decision()
             self._run(connection, self._repair_after_suspension(connection, request))
         elif not self._serve_asset(connection, request):
@@ -155,13 +154,13 @@ class Admission:
         marked: bool = False,
         repaired: bool = False,
     ) -> None:
-        table = self._parts.holder.table
+        table = self._context.holder.table
         # The process may also have been suspended during a background task.
-        if table is None or self._parts.holder.stale:
+        if table is None or self._context.holder.stale:
             connection.refuse("bus_lost")
             return
         decision = self._access.decide(
-            request, table=table, now=self._parts.wall(), proof=proof, repaired=repaired
+            request, table=table, now=self._context.wall(), proof=proof, repaired=repaired
         )
         self._carry_out(connection, request, decision, table, marked=marked, proof=proof)
 
@@ -176,7 +175,7 @@ class Admission:
         proof: Proof | None,
     ) -> None:
         if (
-            self._parts.overload.step >= _SHEDDING
+            self._context.overload.step >= _SHEDDING
             and not connection.was_admitted
             and not _has_credential(decision)
         ):
@@ -192,7 +191,7 @@ class Admission:
                 self._record(connection, request, refusal, proof=proof)
                 connection.refuse(refusal)
             case VerifyToken(token=token):
-                remembered = self._parts.bearer.remembered(token)
+                remembered = self._context.bearer.remembered(token)
                 if remembered is not None:
                     self._decide(connection, request, proof=remembered, marked=True)
                 else:
@@ -205,14 +204,14 @@ class Admission:
     # Background tasks. A connection that closes, or whose right ends, cancels its task.
 
     def _run(self, connection: DownstreamConnection, task: Coroutine[Any, Any, None]) -> None:
-        connection.task = self._parts.background_tasks.spawn_logged(task, failed=connection.reset)
+        connection.task = self._context.background_tasks.spawn_logged(task, failed=connection.reset)
 
     async def _verify_token(
         self, connection: DownstreamConnection, request: Request, token: str
     ) -> None:
         proof: Proof
         try:
-            proof = await self._parts.bearer.verify(
+            proof = await self._context.bearer.verify(
                 token, address=connection.client_address(request.fields)
             )
         except OpeningRefused as refused:
@@ -225,7 +224,7 @@ class Admission:
     ) -> None:
         """Mark the token as used and decide again: the state may have changed meanwhile."""
         try:
-            await self._parts.bearer.mark(claims)
+            await self._context.bearer.mark(claims)
         except OpeningRefused as refused:
             connection.task = None
             self._record(connection, request, REFUSALS[refused.code], proof=claims)
@@ -237,15 +236,15 @@ class Admission:
     async def _repair_after_suspension(
         self, connection: DownstreamConnection, request: Request
     ) -> None:
-        await self._parts.holder.repair()
+        await self._context.holder.repair()
         connection.task = None
-        if self._parts.holder.serving:
+        if self._context.holder.serving:
             self._decide(connection, request)
         else:
             connection.refuse("bus_lost")
 
     async def _repair_table(self, connection: DownstreamConnection, request: Request) -> None:
-        await self._parts.holder.repair()
+        await self._context.holder.repair()
         connection.task = None
         self._decide(connection, request, repaired=True)
 
@@ -263,7 +262,7 @@ class Admission:
         if access_right is not None:
             # Interned: all connections of one user share the string.
             access_right.address = sys.intern(client)
-            if not self._parts.live.has_room(access_right):
+            if not self._context.live.has_room(access_right):
                 refusal = REFUSALS["too_many_connections"]
                 self._record(connection, request, refusal, proof=decision.claims)
                 connection.refuse(refusal)
@@ -298,18 +297,18 @@ class Admission:
         proof: Proof | None,
     ) -> None:
         """Record in the audit log that *request* is refused, with its sender if proven."""
-        table = self._parts.holder.table
+        table = self._context.holder.table
         if table is None:
             return
-        host = self._parts.site.host_of(request.fields.host)
-        sid = self._parts.site.sid_of(host) if host is not None else None
-        self._parts.audit.refused(
+        host = self._context.site.host_of(request.fields.host)
+        sid = self._context.site.sid_of(host) if host is not None else None
+        self._context.audit.refused(
             refusal,
             operation="connect" if request.upgrade else "request",
             address=connection.client_address(request.fields),
             sid=sid,
             route=table.route(sid) if sid is not None else None,
-            who=self._access.proven_sender(request, proof, self._parts.wall()),
+            who=self._access.proven_sender(request, proof, self._context.wall()),
         )
 
     def _cached(
@@ -325,13 +324,13 @@ class Admission:
         if target is None:
             return None
         user = access_right.grant.sub if access_right.grant is not None else None
-        assertions, now = self._parts.assertions, self._parts.wall()
+        assertions, now = self._context.assertions, self._context.wall()
         assertion = None if assertions is None else assertions.for_request(access_right, now)
         from_then = math.inf  # an upgrade is no navigation, so that it gets no notice
         if not request.upgrade:
-            from_then = notice_starts_at(access_right, self._parts.end_notice_seconds)
+            from_then = notice_starts_at(access_right, self._context.end_notice_seconds)
         info = ForwardedInfo(
-            scheme=self._parts.site.scheme,
+            scheme=self._context.site.scheme,
             user=user,
             assertion=assertion.value if assertion is not None else None,
         )
@@ -366,7 +365,7 @@ class Admission:
         # The notice holds for all alike requests; any other request passes here.
         connection.notice = cached.notice
         if cached.notice is not None and not shows_notice(
-            cached.notice, start, fields, reader.raw_fields, site=self._parts.site
+            cached.notice, start, fields, reader.raw_fields, site=self._context.site
         ):
             connection.notice = None
         head = upstream_head(fields, cached.forwarded, path_prefix=cached.path_prefix)
@@ -385,7 +384,7 @@ class Admission:
         access_right: AccessRight,
     ) -> None:
         offered = (request.fields.socket_protocols or b"").decode("latin-1").split(",")
-        bridge = self._parts.bridges[access_right.route.kind](
+        bridge = self._context.bridges[access_right.route.kind](
             UpgradeRequest(
                 head=bridge_head(request.start, request.fields),
                 protocols=tuple(name.strip() for name in offered if name.strip()),
@@ -416,7 +415,7 @@ class Admission:
         page = PageConnection(
             context=self._context,
             browser=transport,
-            page=self._parts.pages(),
+            page=self._context.make_page(),
             body=request_body(request.fields),
             right=None if request.path in _OUTLIVING else access_right_of(decision),
             key=connection.key,

@@ -70,7 +70,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.traffic = context.meters.http
         self.admit = admit
         self.peer = peer
-        trusted = context.parts.site.trusted_proxies
+        trusted = context.site.trusted_proxies
         self.key = "" if trusted and is_within(peer, trusted) else limit_key(peer)
         """The limit key of its address; "" for a proxy, whose connections belong to many
         clients."""
@@ -84,7 +84,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
 
     def client_address(self, fields: Fields | None) -> str:
         """Return the address of the client behind the peer, from a request's *fields*."""
-        trusted = self.context.parts.site.trusted_proxies
+        trusted = self.context.site.trusted_proxies
         if not trusted:
             return self.peer
         forwarded_for = fields.forwarded_for if fields is not None else None
@@ -107,7 +107,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             return self.began + ARRIVAL_SECONDS
         if not self.deadline:
             return math.inf
-        limits = self.context.parts.limits
+        limits = self.context.limits
         if self.reader.partial:
             return self.deadline - limits.head_seconds + ARRIVAL_SECONDS
         return self.deadline - limits.idle_seconds
@@ -134,13 +134,13 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.decision = decision
         self.was_admitted = True
         self.context.connection_quota.remove(self)
-        self.context.parts.live.add(self)
+        self.context.live.add(self)
         self.activity = decision.access_right.activity
 
     def drop_decision(self) -> None:
         """Unregister the connection and discard the cached decision."""
         if self.decision is not None:
-            self.context.parts.live.discard(self)
+            self.context.live.discard(self)
             self.decision, self.activity = None, UNCOUNTED
             if self.transport is not None:
                 self.context.connection_quota.add(self)
@@ -164,11 +164,11 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         context = self.context
         context.connections.add(self)
         self.draining = context.draining
-        transport.set_write_buffer_limits(high=context.parts.limits.write_high_bytes)
+        transport.set_write_buffer_limits(high=context.limits.write_high_bytes)
         context.meters.connections += 1
         context.closer.watch_tls_fin(transport, self.hung_up)
         if self.verdict is ACCEPTED:
-            self.set_deadline(context.parts.limits.idle_seconds)
+            self.set_deadline(context.limits.idle_seconds)
         else:
             self.refuse(self.verdict.value, malformed=True)
 
@@ -231,7 +231,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         """The user, or the key of the address without one; "" if it is not known."""
         if self.decision is None:
             return client_of_key(self.key)
-        return self.context.parts.live.client_of(self.decision.access_right)
+        return self.context.live.client_of(self.decision.access_right)
 
     def buffered_bytes(self) -> int:
         """Return how many bytes wait for either side, or for the rest of a head."""
@@ -244,7 +244,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if self.transport is None:  # handed over, or closed
             return
         if self.decision is not None:
-            self.context.parts.live.end((self,), OVERLOADED)
+            self.context.live.end((self,), OVERLOADED)
         else:
             self.reset()
 
@@ -297,7 +297,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
 
     def rate_limited(self, refusal: Refusal) -> Refusal:
         """Return *refusal*, or a 429 if the client has drawn too many refusals."""
-        return self.context.parts.refusals.judge(refusal, self.client_address(self.reader.fields))
+        return self.context.refusals.judge(refusal, self.client_address(self.reader.fields))
 
     def public_fields(self, fields: ResponseFields) -> bytes:
         """Return the end-to-end fields of a response as the browser must see them."""
@@ -306,7 +306,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             return fields.end_to_end
         grant = decision.access_right.grant
         view = PublicView(
-            scheme=self.context.parts.site.scheme,
+            scheme=self.context.site.scheme,
             host=request.host,
             target=decision.target,
             framed=grant is not None and grant.framed,
@@ -323,18 +323,18 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
     ) -> bytes:
         """Return the response with *refusal*, and count it; None is an unreadable request."""
         self._count(refusal)
-        parts = self.context.parts
+        context = self.context
         if request_head is None:
-            page = parts.errors.render(refusal, b"")
+            page = context.errors.render(refusal, b"")
         else:
             start, fields = request_head
             languages = languages_in(self.reader.end_to_end)
             shown = refusal.for_request(
                 start.method.decode("ascii"), opening=start.target == OPEN_PATH
             )
-            page = parts.errors.render(shown, fields.accept, languages)
+            page = context.errors.render(shown, fields.accept, languages)
         if refusal.ends_at is not None:
-            cookie = make_notice_cookie(parts.site, refusal.ends_at, now=parts.wall())
+            cookie = make_notice_cookie(context.site, refusal.ends_at, now=context.wall())
             cookies = [("Set-Cookie", value) for value in (*refusal.app_cookies, cookie)]
             page = page._replace(fields=(*page.fields, *cookies))
         date = self.date.field()
@@ -346,7 +346,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         meters.own_answers[refusal.status // 100] += 1
         if self.decision is not None and refusal.status >= 500:
             sid = self.decision.access_right.sid
-            self.context.parts.failures.note(sid, refusal.code, refusal.reason)
+            self.context.failures.note(sid, refusal.code, refusal.reason)
 
     # End
 
@@ -361,7 +361,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             return
         self.set_deadline(0.0)
         self.context.closer.forget(transport)
-        seconds = self.context.parts.limits.linger_seconds
+        seconds = self.context.limits.linger_seconds
         Lingering(self.context.closer, transport, seconds=seconds, on_closed=self._lingered)
 
     def reset_when_flushed(self) -> None:
@@ -420,7 +420,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
             browser=browser,
             app=upstream.transport,
         )
-        self.context.parts.live.replace(self, tunnel)
+        self.context.live.replace(self, tunnel)
         self.decision, self.activity = None, UNCOUNTED
         early, full, self.inbox = self.inbox, self.write_full, b""
         upstream.exchange = self.upstream = None

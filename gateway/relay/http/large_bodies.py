@@ -182,7 +182,7 @@ def _large(
 
     That is, if its rest is forwarded unchanged and is long enough, and both sockets are plain TCP.
     """
-    least = connection.context.parts.limits.splice_bytes
+    least = connection.context.limits.splice_bytes
     if not isinstance(body, LengthBody) or not body.remaining >= least > 0:
         return None
     upstream = connection.upstream
@@ -254,9 +254,7 @@ class Splice:
         """Start moving: the sink's transport has written everything."""
         if self.state is not SpliceState.DRAINING:
             return
-        self._sink.set_write_buffer_limits(
-            high=self._connection.context.parts.limits.write_high_bytes
-        )
+        self._sink.set_write_buffer_limits(high=self._connection.context.limits.write_high_bytes)
         self.state = NEXT[self.state, SpliceEvent.DRAINED]
         self._connection.context.readiness.readable(self._from, self._flow)
 

@@ -70,14 +70,14 @@ class PageConnection(asyncio.Protocol):
         if page is None:  # already lost
             return
         if self.right is not None:
-            self.context.parts.live.add(self)
+            self.context.live.add(self)
         else:
-            self._began = self.context.parts.loop.time()
+            self._began = self.context.loop.time()
             self.context.connection_quota.add(self)
         if not self.body.done:
             # Pages accept small bodies only; a slow one is not waited for.
-            self._timer = self.context.parts.loop.call_later(
-                self.context.parts.limits.slow_body_seconds, self._body_timed_out
+            self._timer = self.context.loop.call_later(
+                self.context.limits.slow_body_seconds, self._body_timed_out
             )
         page.connection_made(PageTransport(self, self.browser, page_request))
         if not self.writable:
@@ -112,8 +112,8 @@ class PageConnection(asyncio.Protocol):
         if ending.close_code not in _OF_THE_APP:
             reset(self.browser)
         elif not self.browser.is_closing():
-            self.context.parts.live.discard(self)
-            self.context.parts.live.add(self)
+            self.context.live.discard(self)
+            self.context.live.add(self)
 
     # Events of the downstream transport
 
@@ -159,7 +159,7 @@ class PageConnection(asyncio.Protocol):
     def client(self) -> str:
         """The user, or the key of the address without one; "" if it is not known."""
         right = self.right
-        live = self.context.parts.live
+        live = self.context.live
         return client_of_key(self.key) if right is None else live.client_of(right)
 
     def buffered_bytes(self) -> int:
@@ -202,7 +202,7 @@ class PageConnection(asyncio.Protocol):
 
     def _gone(self) -> None:
         if self.right is not None:
-            self.context.parts.live.discard(self)
+            self.context.live.discard(self)
         else:
             self.context.connection_quota.remove(self)
         self.context.pages.discard(self)
@@ -242,9 +242,9 @@ class PageConnection(asyncio.Protocol):
         self.context.closer.forget(self.browser)
         ended = self.browser.is_closing()
         if not ended:
-            seconds = self.context.parts.limits.linger_seconds
+            seconds = self.context.limits.linger_seconds
             Lingering(self.context.closer, self.browser, seconds=seconds, on_closed=self._gone)
-        self.context.parts.loop.call_soon(page.connection_lost, None)
+        self.context.loop.call_soon(page.connection_lost, None)
 
 
 class PageTransport(asyncio.Transport):

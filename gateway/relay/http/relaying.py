@@ -27,11 +27,10 @@ class RelayingConnection(SplicingConnection):
     __slots__ = ("began", "decision", "dialling", "loop", "task")
 
     def __init__(self, context: Context) -> None:
-        parts = context.parts
         reader = RequestReader(context.fields, context.known)
-        super().__init__(reader, context.responses, parts.date, parts.limits)
+        super().__init__(reader, context.responses, context.date, context.limits)
         self.context = context
-        self.loop = parts.loop
+        self.loop = context.loop
         self.transport: asyncio.Transport | None = None
         self.upstream: UpstreamConnection | None = None
         self.upload: Upload | None = None
@@ -63,7 +62,7 @@ class RelayingConnection(SplicingConnection):
             context.meters.reused += 1
             pooled.exchange, pooled.access_right = self, decision.access_right
             self.connected(pooled, reused=True)
-        elif context.parts.holder.dialling:
+        elif context.holder.dialling:
             context.meters.dials += 1
             self._dial(decision)
             if self.inbox or not (self.reading and self.request.done):
@@ -74,7 +73,7 @@ class RelayingConnection(SplicingConnection):
     def _dial(self, decision: CachedDecision) -> None:
         """Dial the app; the deadline is that of this connection."""
         context = self.context
-        dialler, right = context.parts.dialler, decision.access_right
+        dialler, right = context.dialler, decision.access_right
         upstream = self.dialling = UpstreamConnection(
             context.pool, sid=right.sid, user=decision.user, target=decision.target
         )
@@ -86,7 +85,7 @@ class RelayingConnection(SplicingConnection):
         except DialFailed as error:
             failed(error)
         else:
-            self.task = context.parts.background_tasks.spawn(work, failed=failed)
+            self.task = context.background_tasks.spawn(work, failed=failed)
 
     def _dialled(self, upstream: UpstreamConnection) -> None:
         decision = self.decision
@@ -139,7 +138,7 @@ class RelayingConnection(SplicingConnection):
         self.context.meters.upstream_failures[BAD_RESPONSE] += 1
         if reason and self.has_begun and self.decision is not None:
             sid = self.decision.access_right.sid
-            self.context.parts.failures.note(sid, BAD_RESPONSE, reason)
+            self.context.failures.note(sid, BAD_RESPONSE, reason)
         super().bad_response(reason)
 
     def app_failure(self, code: str, reason: str = "") -> Refusal:

@@ -27,7 +27,7 @@ from gateway.live import ConnectionRegistry
 from gateway.observers.audit_log import AuditLog
 from gateway.observers.reporter import RecentFailures
 from gateway.relay.background_tasks import BackgroundTasks
-from gateway.relay.context import BridgeFactory, Dependencies
+from gateway.relay.context import BridgeFactory
 from gateway.relay.dial import Dialler, make_upstream_tls
 from gateway.relay.gateway import DataPath
 from gateway.relay.http.downstream import DownstreamConnection
@@ -403,28 +403,23 @@ async def rig(
     async with app.running():
         world.table = table_of(route(app.port, **(route_changes or {})))
         path = DataPath(
-            Dependencies(
-                loop=loop,
-                site=site or Site(scheme="http", base=BASE, port=PORT),
-                holder=cast(RouteTableHolder, world),
-                grants=KEYS,
-                bearer=cast(BearerTokens, fake_gate),
-                live=live,
-                background_tasks=BackgroundTasks(),
-                dialler=Dialler(
-                    networks=networks, loop=loop, dial_seconds=5.0, trust=trust or TRUST
-                ),
-                pages=pages,
-                bridges=bridges or {},
-                assertions=assertions,
-                audit=audit
-                or AuditLog(issuer="", process="", wall=wall, write=lambda _record: None),
-                failures=RecentFailures(wall=wall),
-                limits=most,
-                refusals=RefusalRate(most.address_refusals_per_second, clock=time.monotonic),
-                wall=wall,
-                end_notice_seconds=end_notice_seconds,
-            )
+            loop=loop,
+            site=site or Site(scheme="http", base=BASE, port=PORT),
+            holder=cast(RouteTableHolder, world),
+            grants=KEYS,
+            bearer=cast(BearerTokens, fake_gate),
+            live=live,
+            background_tasks=BackgroundTasks(),
+            dialler=Dialler(networks=networks, loop=loop, dial_seconds=5.0, trust=trust or TRUST),
+            make_page=pages,
+            bridges=bridges or {},
+            assertions=assertions,
+            audit=audit or AuditLog(issuer="", process="", wall=wall, write=lambda _record: None),
+            failures=RecentFailures(wall=wall),
+            limits=most,
+            refusals=RefusalRate(most.address_refusals_per_second, clock=time.monotonic),
+            wall=wall,
+            end_notice_seconds=end_notice_seconds,
         )
         listener = Listener(path, listen("127.0.0.1", 0), descriptors=descriptors)
         peers: list[Peer] = []

@@ -73,7 +73,7 @@ async def test_malformed_bodies_leak_no_descriptor(up: bool, how: str) -> None:
             elif how == "app resets":
                 app.reset()
             elif how == "revoked":
-                r.path.parts.live.end_all(BUS_LOST)
+                r.path.live.end_all(BUS_LOST)
             for peer in (browser, app):
                 peer.writer.transport.abort()
             await until(lambda: r.path.open == 0 and not len(r.path.readiness))

@@ -31,7 +31,7 @@ LINK = request(host=f"demo.example.org:{PORT}", credential=None)
 
 
 def at(r: Rig, step: Step) -> None:
-    r.path.parts.overload.step = step
+    r.path.overload.step = step
 
 
 async def overloaded(r: Rig, raw: bytes) -> None:

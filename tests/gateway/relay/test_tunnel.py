@@ -267,7 +267,7 @@ async def test_without_the_setting_no_browser_is_pinged_or_kept_in_the_wheel() -
     async with rig() as r:
         browser, _ = await r.tunnel()
         assert await browser.silent(0.3)
-        assert not r.path.parts.limits.web_ping_seconds
+        assert not r.path.limits.web_ping_seconds
 
 
 def test_the_upgrade_of_these_tests_is_the_rfcs_example() -> None:

@@ -50,11 +50,11 @@ class Echo(asyncio.Protocol):
         """Buffer nothing."""
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self.request.context.parts.live.discard(self)
+        self.request.context.live.discard(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
-        self.request.context.parts.live.add(self)
+        self.request.context.live.add(self)
         self.protocol.receive_data(self.request.head)
         (event,) = self.protocol.events_received()
         self.protocol.send_response(self.protocol.accept(event))  # type: ignore[arg-type]  # a request

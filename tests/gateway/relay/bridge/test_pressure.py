@@ -358,13 +358,13 @@ async def test_reading_pauses_after_one_turn_until_the_desktop_is_dialled(
     monkeypatch.setattr("gateway.relay.bridge.websocket_bridge.ANSWER_SECONDS", 0.01)
     async with desktops() as r:
         never = asyncio.Event()
-        monkeypatch.setattr(r.path.parts.dialler, "dial", lambda *_: never.wait())
+        monkeypatch.setattr(r.path.dialler, "dial", lambda *_: never.wait())
         browser = await r.browser()
         browser.send(upgrade("/.fumarole/connect?answer=soon", "Sec-WebSocket-Protocol: binary"))
         assert status_of(await browser.head()) == 101
         transport = bridge_of(r).transport
         assert transport is not None
-        browser.send(bytes(r.path.parts.limits.early_bytes + 1))
+        browser.send(bytes(r.path.limits.early_bytes + 1))
         await until(lambda: not transport.is_reading())
         bridge_of(r).yield_turn()
         bridge_of(r).resume_turn()

@@ -202,13 +202,13 @@ async def test_reading_of_an_upload_pauses_during_the_dial(
 ) -> None:
     async with rig() as r:
         go = asyncio.Event()
-        dial = r.path.parts.dialler.connect
+        dial = r.path.dialler.connect
 
         async def slow(*args: object) -> object:
             await go.wait()
             return await dial(*args)  # type: ignore[arg-type]  # as they came
 
-        monkeypatch.setattr(r.path.parts.dialler, "connect", slow)
+        monkeypatch.setattr(r.path.dialler, "connect", slow)
         browser = await r.browser()
         browser.send(post(3_000_000))
 

@@ -124,7 +124,7 @@ async def test_an_admitted_request_is_not_recorded_as_refusal() -> None:
 async def test_a_request_shed_under_overload_is_not_recorded_as_refusal() -> None:
     audit = Audit()
     async with rig(audit=audit.trail) as r:
-        r.path.parts.overload.step = Step.UNAUTHENTICATED
+        r.path.overload.step = Step.UNAUTHENTICATED
         assert await refused(r, request(credential=None)) == "gateway_overloaded"
         assert audit.records == []
 
@@ -251,7 +251,7 @@ async def test_for_a_client_that_left_no_token_is_spent_and_no_app_dialled(
                 await asyncio.sleep(0.001)
         going_on.set()
         await asyncio.sleep(0.02)
-        assert len(r.path.parts.background_tasks) == 0
+        assert len(r.path.background_tasks) == 0
         assert (r.gate.marks, r.app.count) == ([], 0)
 
 

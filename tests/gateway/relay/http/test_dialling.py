@@ -12,7 +12,7 @@ from tests.gateway.relay.harness import Rig, answer, code_of, request, rig, stat
 
 
 def dial_by(r: Rig, monkeypatch: pytest.MonkeyPatch, begin: Callable[..., Any]) -> None:
-    monkeypatch.setattr(r.path.parts.dialler, "connect", begin)
+    monkeypatch.setattr(r.path.dialler, "connect", begin)
 
 
 async def never(*_arguments: object) -> None:
@@ -23,7 +23,7 @@ async def test_a_dial_past_its_deadline_is_504_and_keeps_the_connection(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with rig() as r:
-        r.path.parts.dialler.dial_seconds = 0.1
+        r.path.dialler.dial_seconds = 0.1
         with monkeypatch.context() as patched:
             dial_by(r, patched, never)
             browser = await r.browser()
@@ -32,7 +32,7 @@ async def test_a_dial_past_its_deadline_is_504_and_keeps_the_connection(
         assert (status_of(head), code_of(body)) == (504, "app_timeout")
         assert r.path.meters.upstream_failures["app_timeout"] == 1
         await asyncio.sleep(0)
-        assert len(r.path.parts.background_tasks) == 0
+        assert len(r.path.background_tasks) == 0
         browser.send(request("/again"))
         app = await r.app.connection()
         assert (await app.head()).startswith(b"GET /again")
@@ -45,10 +45,10 @@ async def test_no_dial_starts_for_a_client_that_left(monkeypatch: pytest.MonkeyP
         dial_by(r, monkeypatch, never)
         browser = await r.browser()
         browser.send(request())
-        while not len(r.path.parts.background_tasks):
+        while not len(r.path.background_tasks):
             await asyncio.sleep(0)
         browser.reset()
-        while len(r.path.parts.background_tasks):
+        while len(r.path.background_tasks):
             await asyncio.sleep(0)
         assert not r.path.connections
 
@@ -58,7 +58,7 @@ async def test_a_dialled_connection_without_a_waiting_request_is_closed(
 ) -> None:
     """The dial ends at the same moment as the browser leaves."""
     async with rig() as r:
-        begin = r.path.parts.dialler.connect
+        begin = r.path.dialler.connect
 
         def leaving(target: Any, factory: Callable[[], Any]) -> Any:
             upstream, (connection,) = factory(), r.connections

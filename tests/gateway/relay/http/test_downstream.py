@@ -103,7 +103,7 @@ async def test_a_request_being_dialled_is_refused_when_its_access_right_ends() -
         head, body = await browser.answer()
         assert (status_of(head), code_of(body)) == (401, "grant_revoked")
         await asyncio.sleep(0.05)
-        assert len(r.path.parts.background_tasks) == 0
+        assert len(r.path.background_tasks) == 0
         while not r.app.connections.empty():
             assert await (await r.app.connection()).gone() == b""
 
@@ -289,4 +289,4 @@ async def test_no_task_or_connection_is_left_behind() -> None:
         assert not r.connections
         assert len(r.live) == 0
         assert len(r.path.pool) == 0
-        assert not r.path.parts.background_tasks
+        assert not r.path.background_tasks

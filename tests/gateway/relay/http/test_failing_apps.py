@@ -97,7 +97,7 @@ async def test_users_and_reports_are_told_what_is_wrong_with_a_response(
         app.close()
         _, body = await browser.answer()
         assert reason_of(body).startswith(reason)
-        assert r.path.parts.failures.recent()[SID].reason == reason_of(body)
+        assert r.path.failures.recent()[SID].reason == reason_of(body)
 
 
 async def test_clients_of_a_public_link_are_not_told_what_is_wrong_with_a_response() -> None:
@@ -108,7 +108,7 @@ async def test_clients_of_a_public_link_are_not_told_what_is_wrong_with_a_respon
         _, body = await browser.answer()
         assert code_of(body) == "app_bad_answer"
         assert not reason_of(body)
-        assert r.path.parts.failures.recent()[SID].reason
+        assert r.path.failures.recent()[SID].reason
 
 
 async def test_an_unsafe_request_uses_no_long_idle_connection() -> None:
@@ -131,7 +131,7 @@ async def test_malformed_chunks_of_a_response_reset_the_client_and_are_reported(
         with pytest.raises(ConnectionResetError):
             await browser.rest()
         assert await app.rest() == b""
-        assert r.path.parts.failures.recent()[SID].reason == "a chunk's size is malformed"
+        assert r.path.failures.recent()[SID].reason == "a chunk's size is malformed"
 
 
 async def test_late_bytes_beyond_a_response_are_discarded() -> None:
