@@ -16,8 +16,7 @@ from gateway.core.access.grants import Grant, GrantKeys, GrantRefused
 from gateway.core.access.opening import is_for, make_grant
 from gateway.core.access.refusals import REFUSALS, Refusal, ended_subject, subject_of
 from gateway.core.access.site import Provenance, Site
-from gateway.core.http.fields import Fields
-from gateway.core.http.heads import StartLine
+from gateway.core.http.request_reader import RequestHead
 from shared.routes.route import Route
 from shared.routes.table import RouteTable, Standing
 from shared.tokens import SESSION_AUDIENCE, SessionClaims, names_audience
@@ -28,21 +27,6 @@ ASSET_PREFIX: Final = b"/.fumarole/static/"
 CONNECT_PATH: Final = b"/.fumarole/connect"
 SIGN_OUT_PATH: Final = b"/.fumarole/sign-out"
 JWKS_PATH: Final = b"/.fumarole/jwks.json"
-
-
-class Request:
-    """One request, as far as the decision needs it; immutable by convention.
-
-    ``upgrade`` is set for a valid WebSocket upgrade. ``path`` is as received, without the query.
-    """
-
-    __slots__ = ("fields", "path", "start", "upgrade")
-
-    def __init__(self, start: StartLine, fields: Fields) -> None:
-        self.start = start
-        self.fields = fields
-        self.upgrade = fields.websocket
-        self.path = start.target.partition(b"?")[0]
 
 
 class Forward(msgspec.Struct, frozen=True):
@@ -133,7 +117,7 @@ class Access:
 
     def decide(
         self,
-        request: Request,
+        request: RequestHead,
         *,
         table: RouteTable,
         now: float,
@@ -143,7 +127,7 @@ class Access:
         """Return the decision on *request*.
 
         Args:
-            request: A parsed request.
+            request: The head of the request.
             table: The current route table.
             now: Unix seconds.
             proof: The result of a :class:`VerifyToken`.
@@ -164,7 +148,7 @@ class Access:
             return _refuse("session_unreadable")
         return _NOT_FOUND
 
-    def find_asset(self, request: Request) -> ServePage | None:
+    def find_asset(self, request: RequestHead) -> ServePage | None:
         """Return the decision on *request* if it is for a public asset of the gateway.
 
         Assets are the files of the gateway's pages and the public keys of assertions. Every host
@@ -181,7 +165,7 @@ class Access:
         return ServePage(host=host, sid=sid, route=None) if host and sid else None
 
     def proven_sender(
-        self, request: Request, proof: Proof | None, now: float
+        self, request: RequestHead, proof: Proof | None, now: float
     ) -> Grant | SessionClaims | None:
         """Return the proven sender of *request*, whatever its target and origin."""
         if isinstance(proof, SessionClaims):
@@ -190,7 +174,7 @@ class Access:
             return None
         return self._sole_grant(request, now)
 
-    def _sole_grant(self, request: Request, now: float) -> Grant | None:
+    def _sole_grant(self, request: RequestHead, now: float) -> Grant | None:
         """Return the grant of the request's only cookie; None if there is no valid one."""
         if len(request.fields.cookies) != 1:
             return None
@@ -200,7 +184,7 @@ class Access:
             return None
 
     def _decide_absent(
-        self, request: Request, host: str, table: RouteTable, now: float, repaired: bool
+        self, request: RequestHead, host: str, table: RouteTable, now: float, repaired: bool
     ) -> Decision:
         sid = self._site.sid_of(host)
         if sid is None:
@@ -220,19 +204,20 @@ class Access:
 
     def _decide_private(
         self,
-        request: Request,
+        request: RequestHead,
         route: Route,
         host: str,
         table: RouteTable,
         now: float,
         proof: Proof | None,
     ) -> Decision:
-        own = is_own(request.path)
+        path = request.path
+        own = is_own(path)
         credential = self._credential(request, route, host, table, now, proof)
         if isinstance(credential, VerifyToken):
             return credential
         claims = proof if isinstance(proof, SessionClaims) else None
-        connects = request.upgrade and route.kind != "web" and request.path == CONNECT_PATH
+        connects = request.fields.websocket and route.kind != "web" and path == CONNECT_PATH
         if own and not connects:
             refusal, grant = (
                 (credential, None) if isinstance(credential, Refusal) else (None, credential)
@@ -257,11 +242,7 @@ class Access:
         if connects:
             return OpenBridge(AccessRight(route=route, host=host, grant=credential), claims)
         if route.kind == "web":
-            if (
-                request.fields.service_worker
-                and not route.service_workers
-                and is_root(request.path)
-            ):
+            if request.fields.service_worker and not route.service_workers and is_root(path):
                 return _refuse("root_service_worker")
             return Forward(AccessRight(route=route, host=host, grant=credential), claims)
         holder = self._holder(request, route, table, now)
@@ -271,7 +252,7 @@ class Access:
 
     def _credential(
         self,
-        request: Request,
+        request: RequestHead,
         route: Route,
         host: str,
         table: RouteTable,
@@ -296,7 +277,7 @@ class Access:
         return _from_claims(proof, route, table, now)
 
     def _cookie(
-        self, request: Request, route: Route, host: str, table: RouteTable, now: float
+        self, request: RequestHead, route: Route, host: str, table: RouteTable, now: float
     ) -> Grant | Refusal:
         if len(request.fields.cookies) > 1:
             return REFUSALS["two_cookies"]
@@ -309,7 +290,10 @@ class Access:
         if is_revoked(grant, table):
             return REFUSALS["grant_revoked"]
         if not self._site.allows_origin(
-            host, request.fields.provenance, method=request.start.method, upgrade=request.upgrade
+            host,
+            request.fields.provenance,
+            method=request.start.method,
+            upgrade=request.fields.websocket,
         ):
             return REFUSALS["other_origin"]
         return _check_mode(grant, route)
@@ -326,7 +310,9 @@ class Access:
             return True
         return self._site.allows_origin(access_right.host, provenance, method=method, upgrade=False)
 
-    def _holder(self, request: Request, route: Route, table: RouteTable, now: float) -> str | None:
+    def _holder(
+        self, request: RequestHead, route: Route, table: RouteTable, now: float
+    ) -> str | None:
         grant = self._sole_grant(request, now)
         if grant is None or grant.sid != route.sid or is_revoked(grant, table):
             return None
@@ -378,7 +364,7 @@ def route_refusal(route: Route, now: float, *, public: bool = False) -> Refusal 
             return None
 
 
-def _decide_public(request: Request, route: Route, host: str, now: float) -> Decision:
+def _decide_public(request: RequestHead, route: Route, host: str, now: float) -> Decision:
     if not route.public or route.kind != "web" or is_own(request.path):
         return _NOT_FOUND
     refusal = route_refusal(route, now, public=True)

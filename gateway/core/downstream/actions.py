@@ -10,8 +10,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from gateway.core.access.refusals import Refusal
-from gateway.core.http.fields import Fields
-from gateway.core.http.heads import StartLine
+from gateway.core.http.request_reader import RequestHead
 from gateway.core.http.response_heads import ResponseFields, ResponseHead
 
 
@@ -40,8 +39,8 @@ class Actions(ABC):
     # Admission
 
     @abstractmethod
-    def decide(self, start: StartLine, fields: Fields) -> None:
-        """Have the request decided: it is admitted, refused, or handed over."""
+    def decide(self, request: RequestHead) -> None:
+        """Have *request* decided: it is admitted, refused, or handed over."""
 
     @abstractmethod
     def abandon(self) -> None:
@@ -123,7 +122,7 @@ class Actions(ABC):
     def refusal_bytes(
         self,
         refusal: Refusal,
-        request_head: tuple[StartLine, Fields] | None,
+        request: RequestHead | None,
         *,
         close: bool,
         head_only: bool,

@@ -13,7 +13,7 @@ from gateway.core.access.decision import OWN_PREFIX
 from gateway.core.access.refusals import Refusal
 from gateway.core.http.fields import Fields
 from gateway.core.http.headers import NO_UPSTREAM_HEAD, UpstreamHead
-from gateway.core.http.heads import StartLine
+from gateway.core.http.request_reader import RequestHead
 from shared.routes.route import Target
 from shared.routes.table import RouteTable
 
@@ -81,16 +81,16 @@ class CachedDecision(msgspec.Struct, kw_only=True, eq=False):
             notice=notice,
         )
 
-    def covers(self, start: StartLine, fields: Fields, table: RouteTable, now: float) -> bool:
+    def covers(self, request: RequestHead, table: RouteTable, now: float) -> bool:
         """Return whether the decision holds for another request, apart from its provenance."""
-        known = self.fields
+        known, fields = self.fields, request.fields
         return (
             self.reusable
             and known is not None
             and self._holds(table, now)
             and not fields.websocket
             and not fields.service_worker
-            and not start.target.startswith(OWN_PREFIX)
+            and not request.start.target.startswith(OWN_PREFIX)
             and (
                 known is fields
                 or (
@@ -102,12 +102,12 @@ class CachedDecision(msgspec.Struct, kw_only=True, eq=False):
             )
         )
 
-    def covers_upgrade(self, start: StartLine, table: RouteTable, now: float) -> bool:
+    def covers_upgrade(self, request: RequestHead, table: RouteTable, now: float) -> bool:
         """Return whether this decision on an upgrade holds for the upgrade of another connection.
 
         That request must have the same cached section.
         """
-        return self._holds(table, now) and not start.target.startswith(OWN_PREFIX)
+        return self._holds(table, now) and not request.start.target.startswith(OWN_PREFIX)
 
     def for_client(self, address: str) -> CachedDecision:
         """Return the decision on another connection's upgrade, by the client at *address*."""
@@ -117,11 +117,11 @@ class CachedDecision(msgspec.Struct, kw_only=True, eq=False):
         """Return whether neither the table nor the time has ended the decision."""
         return self.version is table.version and self.begins_at <= now < self.ends_at
 
-    def has_same_provenance(self, start: StartLine, fields: Fields) -> bool:
+    def has_same_provenance(self, request: RequestHead) -> bool:
         """Return whether the last request had the same provenance and method."""
         known = self.fields
         return (
             known is not None
-            and known.provenance is fields.provenance
-            and self.method == start.method
+            and known.provenance is request.fields.provenance
+            and self.method == request.start.method
         )

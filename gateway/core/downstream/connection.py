@@ -21,7 +21,7 @@ from gateway.core.downstream.phases import (
 from gateway.core.http.framing import ChunkedBody, LengthBody
 from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import HeadRefused
-from gateway.core.http.request_reader import RequestReader
+from gateway.core.http.request_reader import NO_REQUEST, RequestReader
 from gateway.core.http.response_heads import HttpDate, ResponseReader
 from gateway.core.limits.values import Limits
 
@@ -58,7 +58,7 @@ class Connection(Exchange):
         on_data = ON_DATA[self.phase]
         if on_data is _HEADS and not self.inbox and not self.write_full:
             self._read_request(data)
-        elif on_data is OnData.FORWARD and not self.inbox and not self.request.has_more:
+        elif on_data is OnData.FORWARD and not self.inbox and not self.request_body.has_more:
             self.feed_request(data)
         elif on_data is not OnData.DISCARD:
             self.inbox += data
@@ -112,11 +112,11 @@ class Connection(Exchange):
         on_data = ON_DATA[self.phase]
         if on_data is OnData.FORWARD:
             upstream = self.upstream
-            reading = upstream is not None and upstream.writable and not self.request.has_more
+            reading = upstream is not None and upstream.writable and not self.request_body.has_more
         elif on_data is OnData.PARSE_HEAD:
             reading = not self.write_full
         else:
-            reading = on_data is OnData.DISCARD or self.request.done
+            reading = on_data is OnData.DISCARD or self.request_body.done
         if len(self.inbox) >= self.limits.early_bytes:
             reading = False
         if reading is not self.reading:
@@ -139,9 +139,8 @@ class Connection(Exchange):
             return
         self.phase = _AFTER_HEAD_READ[self.phase]
         self.inbox = trailing
-        start, fields = reader.start, reader.fields
-        if start is not None and fields is not None:
-            self.decide(start, fields)
+        if reader.request is not None:
+            self.decide(reader.request)
             if trailing:
                 self.sync_reading()
 
@@ -164,14 +163,13 @@ class Connection(Exchange):
 
     def decide_close(self, ends: bool) -> bool:
         """Return whether the connection closes after this response; *ends* means that it must."""
-        start, fields = self.reader.start, self.reader.fields
+        request = self.reader.request
         self.close_after = (
             ends
             or self.draining
-            or start is None
-            or start.minor == 0
-            or fields is None
-            or fields.close
+            or request is None
+            or request.start.minor == 0
+            or request.fields.close
         )
         return self.close_after
 
@@ -190,6 +188,7 @@ class Connection(Exchange):
 
     def _await_next_head(self) -> None:
         self.reader.release()
+        self.relayed = NO_REQUEST
         if self.reader.section is None:
             self.head = _RELEASED_HEAD
         self.set_deadline(self.limits.idle_seconds)
@@ -203,7 +202,7 @@ class Connection(Exchange):
         """Refuse the request, or reset a response that has started."""
         if self.has_begun:
             self.abandon()
-            self.response = None
+            self.response_body = None
             self.reset()
         else:
             self.refuse(why)
@@ -215,7 +214,7 @@ class Connection(Exchange):
         received: megabytes, or the last lines of a log.
         """
         self.abandon()
-        self.response = None
+        self.response_body = None
         self.phase = NEXT[self.phase, Event.ENDED]
         self.inbox = b""
         self.reset_when_flushed()
@@ -239,10 +238,9 @@ class Connection(Exchange):
             and not self.decide_close(ends=False)
         )
         reader = self.reader
-        start, fields = reader.start, reader.fields
-        request_head = None if malformed or start is None or fields is None else (start, fields)
-        head_only = request_head[0].method == b"HEAD" if request_head else reader.asks_for_head
-        self.write(self.refusal_bytes(refusal, request_head, close=not keeps, head_only=head_only))
+        request = None if malformed else reader.request
+        head_only = request.start.method == b"HEAD" if request else reader.asks_for_head
+        self.write(self.refusal_bytes(refusal, request, close=not keeps, head_only=head_only))
         if keeps:
             self.phase = _AFTER_COMPLETED[self.phase]
             self._await_next_head()
@@ -252,8 +250,11 @@ class Connection(Exchange):
             self.linger()
 
     def _is_bodiless(self) -> bool:
-        fields = self.reader.fields
-        return fields is not None and not fields.chunked and fields.length <= 0
+        request = self.reader.request
+        if request is None:
+            return False
+        fields = request.fields
+        return not fields.chunked and fields.length <= 0
 
     # End
 
@@ -328,7 +329,7 @@ class Connection(Exchange):
             not self.has_waited
             and not self.was_continued
             and self._is_untouched()
-            and b"\r\nexpect: 100-continue\r\n" in b"\r\n%b" % self.reader.end_to_end.lower()
+            and b"\r\nexpect: 100-continue\r\n" in b"\r\n%b" % self.relayed.end_to_end.lower()
         )
 
     def continue_received(self) -> None:
@@ -339,12 +340,10 @@ class Connection(Exchange):
 
     def _is_untouched(self) -> bool:
         """Return whether no byte of the request body has arrived."""
-        body, fields = self.request, self.reader.fields
+        body = self.request_body
         if isinstance(body, ChunkedBody):
             return not body.has_started
-        return (
-            fields is not None and isinstance(body, LengthBody) and body.remaining == fields.length
-        )
+        return isinstance(body, LengthBody) and body.remaining == self.relayed.fields.length
 
     def upstream_stalled(self) -> None:
         """Fail the request: the app has read nothing, or sent nothing, for as long as it may."""

@@ -18,8 +18,7 @@ from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
 from gateway.core.access.site import Site
 from gateway.core.http.accept import prefers_html
 from gateway.core.http.cookies import cut_cookie
-from gateway.core.http.fields import Fields
-from gateway.core.http.heads import StartLine
+from gateway.core.http.request_reader import RequestHead
 from gateway.core.http.response_heads import ResponseHead
 from shared.routes.route import Route
 
@@ -74,17 +73,15 @@ def make_notice(access_right: AccessRight) -> Refusal:
     return replace(known, subject=subject, ends_at=int(access_right.ends_at))
 
 
-def shows_notice(
-    notice: Refusal, start: StartLine, fields: Fields, section: bytes, *, site: Site
-) -> bool:
-    """Return whether the user of a request gets *notice* in place of a document.
+def shows_notice(notice: Refusal, request: RequestHead, *, site: Site) -> bool:
+    """Return whether the user of *request* gets *notice* in place of a document.
 
     That is the case for a navigation of a window whose user has not seen a notice of this end.
-    *section* is the request's field section as received.
     """
+    fields, section = request.fields, request.raw_fields
     said = fields.provenance
     return (
-        start.method == b"GET"
+        request.start.method == b"GET"
         and said.mode == b"navigate"
         and said.dest == b"document"
         and fields.token is None

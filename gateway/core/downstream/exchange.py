@@ -19,7 +19,7 @@ from gateway.core.downstream.phases import NEXT, ON_DATA, Event, OnData, Phase, 
 from gateway.core.http.framing import Body, CloseDelimitedBody, FramingError, NoBody, request_body
 from gateway.core.http.headers import NO_UPSTREAM_HEAD, UpstreamHead
 from gateway.core.http.heads import HeadRefused, StartLine
-from gateway.core.http.request_reader import MAX_KEPT_BYTES, RequestReader
+from gateway.core.http.request_reader import MAX_KEPT_BYTES, NO_REQUEST, RequestReader
 from gateway.core.http.response_heads import (
     BAD_RESPONSE,
     VARY_SERVICE_WORKER,
@@ -64,8 +64,9 @@ class Exchange(Actions):
         "partial",
         "phase",
         "reader",
-        "request",
-        "response",
+        "relayed",
+        "request_body",
+        "response_body",
         "responses",
         "reused",
         "upgrade",
@@ -92,8 +93,10 @@ class Exchange(Actions):
         self.inbox = b""
         """Bytes received after the current request, or before they can be processed."""
         self.upstream: Upstream | None = None
-        self.request: Body = _NO_BODY
-        self.response: Body | None = None
+        self.relayed = NO_REQUEST
+        """The head of the request that is relayed."""
+        self.request_body: Body = _NO_BODY
+        self.response_body: Body | None = None
         """None until the head of the final response was parsed."""
         self.head = NO_UPSTREAM_HEAD
         self.upgrade = False
@@ -101,7 +104,7 @@ class Exchange(Actions):
 
     def _begin(self) -> None:
         self.early_body = self.partial = b""
-        self.response = None
+        self.response_body = None
         self.interim_count = self.uploaded = 0
         self.has_received = self.reused = self.upstream_closes = False
         self.has_waited = self.was_continued = False
@@ -136,40 +139,39 @@ class Exchange(Actions):
 
     def admitted(self, head: UpstreamHead) -> None:
         """Relay the request that was read, with *head* around it."""
-        fields = self.reader.fields
-        assert fields is not None  # noqa: S101  # a head was read before admission
+        request = self.reader.request
+        assert request is not None  # noqa: S101  # a head was read before admission
+        self.relayed, fields = request, request.fields
         if self.head is not NO_UPSTREAM_HEAD:  # for the first request, all is as it was made
             self._begin()
         self.head, self.upgrade = head, fields.websocket
         bodiless = not fields.chunked and fields.length <= 0
         # A body that is done is never fed, so all requests without a body share one.
-        self.request = _NO_BODY if bodiless else request_body(fields)
+        self.request_body = _NO_BODY if bodiless else request_body(fields)
         if self.inbox and not bodiless:
             try:
                 self._feed_early_body()
             except FramingError:
                 self.fail("bad_request")
                 return
-        self.reader.head = b""
+        request.raw = b""
         self.phase = _AFTER_ADMITTED[self.phase]
         self.connect()
 
     def _feed_early_body(self) -> None:
         """Process the body bytes that arrived with the head."""
         inbox, self.inbox = self.inbox, b""
-        self.early_body = self.request.feed(inbox)
-        if self.request.done:
-            self.inbox, self.request.trailing_data = self.request.trailing_data, b""
+        self.early_body = self.request_body.feed(inbox)
+        if self.request_body.done:
+            self.inbox, self.request_body.trailing_data = self.request_body.trailing_data, b""
 
     def is_repeatable(self) -> bool:
         """Return whether the request may be sent a second time."""
-        start = self.reader.start
-        return start is not None and self.request is _NO_BODY and start.method in _REPEATABLE
+        return self.request_body is _NO_BODY and self.relayed.start.method in _REPEATABLE
 
     def connected(self, upstream: Upstream, *, reused: bool) -> None:
         """Send the request on *upstream*; *reused* says that it comes from the pool."""
-        start, end_to_end = self.reader.start, self.reader.end_to_end
-        assert start is not None  # noqa: S101  # it was admitted
+        start, end_to_end = self.relayed.start, self.relayed.end_to_end
         self.upstream, self.reused = upstream, reused
         first, self.early_body = self.early_body, b""
         if self.notice is not None:
@@ -189,7 +191,7 @@ class Exchange(Actions):
                 )
             )
         )
-        if self.request.done:
+        if self.request_body.done:
             self.phase = _AFTER_SENT[self.phase]
             self.set_deadline(self.limits.app_head_seconds)
         else:
@@ -197,23 +199,23 @@ class Exchange(Actions):
             self.set_deadline(self.limits.slow_body_seconds)
         if self.write_full:
             upstream.pause_reading()
-        if not self.request.done:
+        if not self.request_body.done:
             self._start_upload()
 
     def _start_upload(self) -> None:
-        if self.request.has_more:
+        if self.request_body.has_more:
             self.defer(self._resume_feeding)
         elif self.inbox:
             inbox, self.inbox = self.inbox, b""
             self.feed_request(inbox)
-        if not self.request.done and not self.request.has_more:
+        if not self.request_body.done and not self.request_body.has_more:
             self.splice_request()
         self.sync_reading()
 
     def feed_request(self, data: bytes) -> None:
         """Forward the bytes of *data* that belong to the request."""
         self.uploaded += len(data)
-        request = self.request
+        request = self.request_body
         try:
             piece = request.feed(data)
         except FramingError:
@@ -230,14 +232,14 @@ class Exchange(Actions):
 
     def _resume_feeding(self) -> None:
         """Continue with a body that needed too many steps for one turn."""
-        if ON_DATA[self.phase] is not OnData.FORWARD or not self.request.has_more:
+        if ON_DATA[self.phase] is not OnData.FORWARD or not self.request_body.has_more:
             return
         self.feed_request(b"")
         self._feed_inbox()
 
     def _feed_inbox(self) -> None:
         """Process the bytes that arrived meanwhile."""
-        if ON_DATA[self.phase] is OnData.FORWARD and not self.request.has_more:
+        if ON_DATA[self.phase] is OnData.FORWARD and not self.request_body.has_more:
             inbox, self.inbox = self.inbox, b""
             if inbox:
                 self.feed_request(inbox)
@@ -263,8 +265,8 @@ class Exchange(Actions):
         ):
             return
         try:
-            if self.response is not None:
-                self._forward(self.response.feed(data))
+            if self.response_body is not None:
+                self._forward(self.response_body.feed(data))
             elif self.partial:
                 seen = len(self.partial)
                 self._read_head(self.partial + data, seen)
@@ -276,7 +278,7 @@ class Exchange(Actions):
             self.bad_response(str(error))
 
     def _forward(self, piece: bytes) -> None:
-        response = self.response
+        response = self.response_body
         if piece:
             self.write(piece)
         if response is None:
@@ -294,11 +296,11 @@ class Exchange(Actions):
         The app may have closed its connection meanwhile. The response is then complete only if the
         bytes received before complete it; otherwise it is cut off.
         """
-        response = self.response
+        response = self.response_body
         if not (self.has_begun and self._has_unread_response()):
             return
         self.response_received(b"")
-        if self.response is not response or self._has_unread_response():
+        if self.response_body is not response or self._has_unread_response():
             return
         if self.upstream is None:
             self.bad_response()
@@ -307,7 +309,7 @@ class Exchange(Actions):
 
     def _has_unread_response(self) -> bool:
         """Return whether received response bytes wait to be processed."""
-        return self.response is not None and self.response.has_more
+        return self.response_body is not None and self.response_body.has_more
 
     def resume_response(self) -> None:
         """Read from the app again, unless received bytes wait to be processed."""
@@ -346,13 +348,12 @@ class Exchange(Actions):
         This is a shortcut for :meth:`_read_final`, taken only if the whole request was sent and no
         notice replaces the response.
         """
-        start = self.reader.start
+        start = self.relayed.start
         if (
-            self.response is not None
+            self.response_body is not None
             or self.partial
             or self.notice is not None
-            or not self.request.done
-            or start is None
+            or not self.request_body.done
             or start.method == b"HEAD"
             or not data.startswith(head.raw)
         ):
@@ -378,8 +379,7 @@ class Exchange(Actions):
             )
         if head.status == 100:
             self.continue_received()
-        start = self.reader.start
-        if start is None or start.minor == 0:
+        if self.relayed.start.minor == 0:
             return
         end_to_end = b"" if head.status in _BARE_INTERIM else fields.end_to_end
         self.write(b"".join((head.status_line, end_to_end, b"\r\n")))
@@ -389,21 +389,20 @@ class Exchange(Actions):
             cookies = app_cookies(self.public_fields(head.fields))
             self.fail(replace(self.notice, app_cookies=cookies))
             return
-        start = self.reader.start
-        assert start is not None  # noqa: S101  # a request is being relayed
+        start = self.relayed.start
         body, framing = response_body(head, start.method, start.minor)
         piece = body.feed(trailing) if trailing else b""
         if body.trailing_data:
             raise HeadRefused(BAD_RESPONSE, "the response is longer than its head says")
         fields = head.fields
         self.upstream_closes = fields.close or head.minor == 0
-        self.response = body
-        ends = not self.request.done or (not framing and not isinstance(body, NoBody))
+        self.response_body = body
+        ends = not self.request_body.done or (not framing and not isinstance(body, NoBody))
         close = self.decide_close(ends)
         self.phase = _AFTER_RESPONSE_STARTED[self.phase]
         self.response_started(head.status)
         self._forward(self._response(head, start, framing, piece, close))
-        if self.response is body and not body.has_more:
+        if self.response_body is body and not body.has_more:
             self.splice_response()
 
     def _response(
@@ -425,9 +424,7 @@ class Exchange(Actions):
 
     def _start_known_tunnel(self, data: bytes) -> bool:
         """Start a tunnel if *data* begins with a cached 101, apart from its accept value."""
-        fields = self.reader.fields
-        if fields is None:
-            return False
+        fields = self.relayed.fields
         accept = accept_value(fields.socket_key or b"")
         found = self.responses.upgrade_responses.get(data, fields, accept)
         if found is None:
@@ -437,9 +434,9 @@ class Exchange(Actions):
         return True
 
     def _read_upgrade(self, head: ResponseHead, trailing: bytes) -> None:
-        fields = self.reader.fields
-        if not self.upgrade or fields is None:
+        if not self.upgrade:
             raise HeadRefused(BAD_RESPONSE, "the response is a 101 that was not requested")
+        fields = self.relayed.fields
         accept = accept_value(fields.socket_key or b"")
         switch = read_upgrade_response(head, fields, accept)
         self.responses.upgrade_responses.put(head.raw, switch, accept)
@@ -456,10 +453,10 @@ class Exchange(Actions):
 
     def finish_response(self) -> None:
         """Finish a complete response: pool or close the upstream connection, and continue."""
-        response, complete = self.response, self.request.done
+        response, complete = self.response_body, self.request_body.done
         if not complete:
             self.stop_splicing()  # of the request; the response is complete
-        self.response = None
+        self.response_body = None
         self.release(
             reusable=complete
             and not self.upstream_closes
@@ -473,14 +470,14 @@ class Exchange(Actions):
 
     def upstream_ended(self) -> None:
         """Note that the app has sent a FIN, which ends a close-delimited body."""
-        if isinstance(self.response, CloseDelimitedBody):
+        if isinstance(self.response_body, CloseDelimitedBody):
             self.finish_response()
 
     def upstream_lost(self, error: Exception | None) -> None:
         """Note that the upstream connection is closed."""
         self.stop_splicing()
         self.upstream = None
-        if isinstance(self.response, CloseDelimitedBody) and error is None:
+        if isinstance(self.response_body, CloseDelimitedBody) and error is None:
             self.finish_response()
         elif self._has_unread_response():
             pass  # Received bytes are still being forwarded, and decide whether it is complete.
@@ -488,7 +485,7 @@ class Exchange(Actions):
             # Still "reused": another pooled connection could be stale as well.
             self.phase = NEXT[self.phase, Event.STALE]
             self.connect()
-        elif self.response is not None:
+        elif self.response_body is not None:
             self.bad_response()
         elif self.partial:
             self.bad_response(

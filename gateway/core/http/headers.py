@@ -11,7 +11,7 @@ import msgspec
 
 from gateway.core.access.decision import own_bearer
 from gateway.core.http.fields import Fields
-from gateway.core.http.heads import StartLine
+from gateway.core.http.request_reader import RequestHead
 from gateway.core.http.upgrade import upgrade_fields
 
 
@@ -95,13 +95,14 @@ _TYPE: Final = re.compile(rb"^content-type:[ \t]*([^\r\n]*)", re.IGNORECASE | re
 _EXPECTS: Final = re.compile(rb"^expect: 100-continue\r$", re.IGNORECASE | re.MULTILINE)
 
 
-def page_head(start: StartLine, fields: Fields, end_to_end: bytes) -> bytes:
-    """Return the head of a request to one of our pages, whose response ends the connection.
+def page_head(request: RequestHead) -> bytes:
+    """Return the head of *request* to one of our pages, whose response ends the connection.
 
     It contains only the fields that pages read, so that aiohttp has nothing to refuse with an error
     text of its own (such as a repeated field, or a registered method that it does not know). The
     gateway's credentials are left out: the page gets the decision instead.
     """
+    start, fields, end_to_end = request.start, request.fields, request.end_to_end
     method = start.method if start.method in _PAGE_METHODS else b"OPTIONS"  # which no page has
     lines = [b"%b %b HTTP/1.1\r\nHost: " % (method, start.target)]
     lines += [fields.host.encode("ascii"), b"\r\n", *_OF_PAGES.findall(end_to_end)]
@@ -112,10 +113,11 @@ def page_head(start: StartLine, fields: Fields, end_to_end: bytes) -> bytes:
     return b"".join((*lines, framing_field(fields), b"Connection: close\r\n\r\n"))
 
 
-def bridge_head(start: StartLine, fields: Fields) -> bytes:
-    """Return the head of an upgrade to a bridge; it offers no extension."""
+def bridge_head(request: RequestHead) -> bytes:
+    """Return the head of *request*, an upgrade to a bridge; it offers no extension."""
+    fields = request.fields
     lines = [
-        b"GET %b HTTP/1.1\r\nHost: %b\r\n" % (start.target, fields.host.encode("ascii")),
+        b"GET %b HTTP/1.1\r\nHost: %b\r\n" % (request.start.target, fields.host.encode("ascii")),
         b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
         b"Sec-WebSocket-Key: %b\r\n" % (fields.socket_key or b""),
     ]

@@ -59,6 +59,36 @@ class CachedSection(msgspec.Struct, eq=False, frozen=True):
     end_to_end: bytes
 
 
+class RequestHead(msgspec.Struct, eq=False, gc=False):
+    """The head of one request; immutable by convention, apart from ``raw``.
+
+    - ``end_to_end`` are the fields that the app gets: see :class:`.fields.Section`.
+    - ``raw`` is the head as received, until the request is admitted: the app gets the rest. Its
+      fields begin at ``begin``.
+    - ``cached`` is its section if that was found in the cache.
+    """
+
+    start: StartLine
+    fields: Fields
+    end_to_end: bytes = b""
+    raw: bytes = b""
+    begin: int = 0
+    cached: CachedSection | None = None
+
+    @property
+    def path(self) -> bytes:
+        """The path as received, without the query."""
+        return self.start.target.partition(b"?")[0]
+
+    @property
+    def raw_fields(self) -> bytes:
+        """The fields as received, until the request is admitted."""
+        return self.raw[self.begin :]
+
+
+NO_REQUEST: Final = RequestHead(StartLine(b"", b"", 1, None), Fields())
+
+
 class SectionCache:
     """Caches connections' first sections without tokens; the oldest is evicted first.
 
@@ -118,10 +148,8 @@ def _cut(raw: bytes) -> tuple[bytes, bytes | None]:
 class RequestReader:
     """Reads the heads of one connection, one after the other.
 
-    ``start``, ``fields``, ``end_to_end``, ``head`` and :attr:`raw_fields` are those of the last
-    head, until they are released. ``cached`` is its section if that was found in the cache.
-    Browsers send nearly the same section with each request, so only the values that differ are
-    parsed again.
+    ``request`` is the last head, until it is released. Browsers send nearly the same section with
+    each request, so only the values that differ are parsed again.
 
     Args:
         fields: Parses sections.
@@ -129,19 +157,14 @@ class RequestReader:
     """
 
     __slots__ = (
-        "_begin",
         "_empty_lines",
         "_excess",
         "_fields",
         "_known",
         "_refused",
-        "cached",
-        "end_to_end",
-        "fields",
-        "head",
         "partial",
+        "request",
         "section",
-        "start",
     )
 
     def __init__(self, fields: FieldReader, known: SectionCache | None = None) -> None:
@@ -150,17 +173,9 @@ class RequestReader:
         self._empty_lines = 0
         self.partial = b""
         """The bytes of an incomplete head."""
-        self.start: StartLine | None = None
-        self.fields: Fields | None = None
-        self.cached: CachedSection | None = None
+        self.request: RequestHead | None = None
         self.section: Section | None = None
         """The last head's section, kept for the next head; None if that head was large."""
-        self.end_to_end = b""
-        """The fields that the app gets: see :class:`Section`."""
-        self.head = b""
-        """The last head as received, until its request is admitted: the app gets the rest."""
-        self._begin = 0
-        """Where its fields begin."""
         self._excess = 0
         """The bytes of cookies that this head has lost."""
         self._refused = b""
@@ -241,9 +256,7 @@ class RequestReader:
         cached, fields = found
         if not fields.websocket:  # an upgrade is the connection's last head
             self.section = section_from_cache(raw, fields, cached.end_to_end)
-        self.head, self._begin = data[:end], begin
-        self._accept(start, fields, cached.end_to_end)
-        self.cached = cached
+        self._accept(RequestHead(start, fields, cached.end_to_end, data[:end], begin, cached))
         return end
 
     def _read_again(self, data: bytes) -> int:
@@ -256,49 +269,42 @@ class RequestReader:
         if found is None or found[0] > MAX_TARGET_BYTES:
             return 0
         end, end_to_end = found
-        self.head, self._begin = data[:end], begin
-        self._accept(start, last.fields, end_to_end)
+        self._accept(RequestHead(start, last.fields, end_to_end, data[:end], begin))
         return end
 
     def _parse(self, head: bytes) -> None:
-        self.head, self._begin = head, head.find(b"\r\n") + 2
-        start = read_start_line(head[: self._begin - 2])
-        section = self._fields.read_section(head[self._begin :], self.section)
+        begin = head.find(b"\r\n") + 2
+        start = read_start_line(head[: begin - 2])
+        section = self._fields.read_section(head[begin:], self.section)
         small = len(head) <= MAX_KEPT_BYTES and len(section.names) <= MAX_KEPT_FIELDS
         self.section = section if small else None
-        self._accept(start, section.fields, section.end_to_end)
+        self._accept(RequestHead(start, section.fields, section.end_to_end, head, begin))
 
     def cache_section(self) -> None:
         """Cache the section of a head that was admitted, for other connections."""
-        last = self.section
-        if self._known is not None and last is not None and last.fields is self.fields:
+        last, request = self.section, self.request
+        if self._known is None or last is None or request is None:
+            return
+        if last.fields is request.fields:
             self._known.put(last)
 
-    def _accept(self, start: StartLine, fields: Fields, end_to_end: bytes) -> None:
-        self.fields, self.end_to_end, self._empty_lines, self._excess = fields, end_to_end, 0, 0
-        self.cached = None
+    def _accept(self, request: RequestHead) -> None:
+        start, fields = request.start, request.fields
+        self._empty_lines = self._excess = 0
         if start.minor == 0 or start.authority is not None:
             check_consistency(start, fields)
         if start.minor == 0:
             # An HTTP/1.0 client waits for no 100 (RFC 9110, section 10.1.1).
-            self.end_to_end = _EXPECT.sub(b"", end_to_end)
+            request.end_to_end = _EXPECT.sub(b"", request.end_to_end)
         if fields.websocket and not is_valid_upgrade(start, fields):
             raise HeadRefused("bad_upgrade")
-        self.start = start
-
-    @property
-    def raw_fields(self) -> bytes:
-        """The last head's fields as received."""
-        return self.head[self._begin :]
+        self.request = request
 
     def release(self) -> None:
-        """Release what only the last request needed, until the connection's next head."""
-        self.start = None
-        self.head = self.end_to_end = b""
-        if self.section is None:
-            self.fields = None
+        """Release the last request, until the connection's next head."""
+        self.request = None
 
     def clear(self) -> None:
         """Release all memory."""
-        self.partial = self.end_to_end = self.head = b""
-        self.start = self.fields = self.cached = self.section = None
+        self.partial = b""
+        self.request = self.section = None

@@ -25,7 +25,6 @@ from gateway.core.access.decision import (
     Proof,
     Refuse,
     RepairTable,
-    Request,
     ServePage,
     VerifyToken,
 )
@@ -43,8 +42,7 @@ from gateway.core.http.headers import (
     page_head,
     upstream_head,
 )
-from gateway.core.http.heads import StartLine
-from gateway.core.http.request_reader import MAX_SECTIONS, CachedSection
+from gateway.core.http.request_reader import MAX_SECTIONS, CachedSection, RequestHead
 from gateway.core.limits.overload import Step
 from gateway.relay.context import Context, UpgradeRequest
 from gateway.relay.http.downstream import DownstreamConnection
@@ -75,7 +73,7 @@ class Admission:
         A decision without a grant depends on the client's address.
         """
 
-    def admit(self, connection: DownstreamConnection, start: StartLine, fields: Fields) -> None:
+    def admit(self, connection: DownstreamConnection, request: RequestHead) -> None:
         """Relay or hand over the request of *connection*, or refuse it."""
         context = self._context
         if context.overload.step is _REFUSING:
@@ -83,72 +81,66 @@ class Admission:
             return
         table = context.holder.usable_table
         if table is None:
-            self._admit_without_table(connection, start, fields)
+            self._admit_without_table(connection, request)
             return
-        kept = connection.decision
-        if kept is not None and kept.covers(start, fields, table, context.wall()):
-            if kept.fields is fields and kept.method == start.method:
+        kept, fields, method = connection.decision, request.fields, request.start.method
+        if kept is not None and kept.covers(request, table, context.wall()):
+            if kept.fields is fields and kept.method == method:
                 if kept.is_user_input:
-                    _note_input(kept.access_right, start)
+                    _note_input(kept.access_right, request)
                 connection.admitted(kept.head)
                 return
-            if kept.has_same_provenance(start, fields) or self._access.is_allowed_origin(
-                kept.access_right, start.method, fields.provenance
+            if kept.has_same_provenance(request) or self._access.is_allowed_origin(
+                kept.access_right, method, fields.provenance
             ):
-                self._relay(connection, start, fields, kept)
+                self._relay(connection, request, kept)
                 return
         if kept is not None:
             connection.drop_decision()
-        if fields.websocket and self._admit_known_upgrade(connection, start, fields, table):
+        if fields.websocket and self._admit_known_upgrade(connection, request, table):
             return
-        request = Request(start, fields)
-        if request.path.startswith(OWN_PREFIX) and self._serve_asset(connection, request):
+        if request.start.target.startswith(OWN_PREFIX) and self._serve_asset(connection, request):
             return
         self._decide(connection, request)
 
     def _admit_known_upgrade(
         self,
         connection: DownstreamConnection,
-        start: StartLine,
-        fields: Fields,
+        request: RequestHead,
         table: RouteTable,
     ) -> bool:
         """Relay an upgrade by the decision on an earlier one with the same fields, if it holds."""
-        section = connection.reader.cached
-        known = None if section is None else self._upgrades.get(section)
+        known = None if request.cached is None else self._upgrades.get(request.cached)
         if (
             known is None
-            or not known.covers_upgrade(start, table, self._context.wall())
+            or not known.covers_upgrade(request, table, self._context.wall())
             or not self._context.live.has_room(known.access_right)
         ):
             return False
-        client = sys.intern(connection.client_address(fields))
+        client = sys.intern(connection.client_address(request))
         connection.cache_decision(known.for_client(client))
         connection.notice = None
-        connection.admitted(known.head.for_client(client, fields.socket_key))
+        connection.admitted(known.head.for_client(client, request.fields.socket_key))
         return True
 
-    def _admit_without_table(
-        self, connection: DownstreamConnection, start: StartLine, fields: Fields
-    ) -> None:
-        request = Request(start, fields)
+    def _admit_without_table(self, connection: DownstreamConnection, request: RequestHead) -> None:
         if self._context.holder.stale:
             connection.drop_decision()
             self._run(connection, self._repair_after_suspension(connection, request))
         elif not self._serve_asset(connection, request):
             connection.refuse("bus_lost")
 
-    def _serve_asset(self, connection: DownstreamConnection, request: Request) -> bool:
+    def _serve_asset(self, connection: DownstreamConnection, request: RequestHead) -> bool:
         page = self._access.find_asset(request)
         if page is None:
             return False
-        self._serve_page(connection, request, page, connection.client_address(request.fields))
+        self._serve_page(connection, request, page, connection.client_address(request))
         return True
 
     def _decide(
         self,
         connection: DownstreamConnection,
-        request: Request,
+        request: RequestHead,
         *,
         proof: Proof | None = None,
         marked: bool = False,
@@ -167,7 +159,7 @@ class Admission:
     def _carry_out(
         self,
         connection: DownstreamConnection,
-        request: Request,
+        request: RequestHead,
         decision: Decision,
         table: RouteTable,
         *,
@@ -207,12 +199,12 @@ class Admission:
         connection.task = self._context.background_tasks.spawn_logged(task, failed=connection.reset)
 
     async def _verify_token(
-        self, connection: DownstreamConnection, request: Request, token: str
+        self, connection: DownstreamConnection, request: RequestHead, token: str
     ) -> None:
         proof: Proof
         try:
             proof = await self._context.bearer.verify(
-                token, address=connection.client_address(request.fields)
+                token, address=connection.client_address(request)
             )
         except OpeningRefused as refused:
             proof = REFUSALS[refused.code]
@@ -220,7 +212,7 @@ class Admission:
         self._decide(connection, request, proof=proof)
 
     async def _mark_used(
-        self, connection: DownstreamConnection, request: Request, claims: SessionClaims
+        self, connection: DownstreamConnection, request: RequestHead, claims: SessionClaims
     ) -> None:
         """Mark the token as used and decide again: the state may have changed meanwhile."""
         try:
@@ -234,7 +226,7 @@ class Admission:
         self._decide(connection, request, proof=claims, marked=True)
 
     async def _repair_after_suspension(
-        self, connection: DownstreamConnection, request: Request
+        self, connection: DownstreamConnection, request: RequestHead
     ) -> None:
         await self._context.holder.repair()
         connection.task = None
@@ -243,7 +235,7 @@ class Admission:
         else:
             connection.refuse("bus_lost")
 
-    async def _repair_table(self, connection: DownstreamConnection, request: Request) -> None:
+    async def _repair_table(self, connection: DownstreamConnection, request: RequestHead) -> None:
         await self._context.holder.repair()
         connection.task = None
         self._decide(connection, request, repaired=True)
@@ -253,11 +245,11 @@ class Admission:
     def _proceed(
         self,
         connection: DownstreamConnection,
-        request: Request,
+        request: RequestHead,
         decision: Forward | OpenBridge | ServePage,
         table: RouteTable,
     ) -> None:
-        client = connection.client_address(request.fields)
+        client = connection.client_address(request)
         access_right = access_right_of(decision)
         if access_right is not None:
             # Interned: all connections of one user share the string.
@@ -269,20 +261,19 @@ class Admission:
                 return
         match decision:
             case Forward(access_right=access_right, claims=claims):
-                reusable = claims is None and not request.upgrade
+                reusable = claims is None and not request.fields.websocket
                 cached = self._cached(request, access_right, table, client, reusable=reusable)
                 if cached is None:
                     connection.refuse("session_starting")
                     return
-                reader = connection.reader
                 if access_right.grant is not None:
-                    reader.cache_section()
+                    connection.reader.cache_section()
                     # Whether a service worker is allowed depends on its path.
-                    alike = request.upgrade and not request.fields.service_worker
-                    if alike and claims is None and reader.cached is not None:
-                        self._upgrades[reader.cached] = cached
+                    alike = request.fields.websocket and not request.fields.service_worker
+                    if alike and claims is None and request.cached is not None:
+                        self._upgrades[request.cached] = cached
                 connection.cache_decision(cached)
-                self._relay(connection, request.start, request.fields, cached)
+                self._relay(connection, request, cached)
             case OpenBridge(access_right=access_right):
                 self._connect(connection, request, access_right)
             case ServePage():
@@ -291,7 +282,7 @@ class Admission:
     def _record(
         self,
         connection: DownstreamConnection,
-        request: Request,
+        request: RequestHead,
         refusal: Refusal,
         *,
         proof: Proof | None,
@@ -304,8 +295,8 @@ class Admission:
         sid = self._context.site.sid_of(host) if host is not None else None
         self._context.audit.refused(
             refusal,
-            operation="connect" if request.upgrade else "request",
-            address=connection.client_address(request.fields),
+            operation="connect" if request.fields.websocket else "request",
+            address=connection.client_address(request),
             sid=sid,
             route=table.route(sid) if sid is not None else None,
             who=self._access.proven_sender(request, proof, self._context.wall()),
@@ -313,7 +304,7 @@ class Admission:
 
     def _cached(
         self,
-        request: Request,
+        request: RequestHead,
         access_right: AccessRight,
         table: RouteTable,
         client: str,
@@ -327,7 +318,7 @@ class Admission:
         assertions, now = self._context.assertions, self._context.wall()
         assertion = None if assertions is None else assertions.for_request(access_right, now)
         from_then = math.inf  # an upgrade is no navigation, so that it gets no notice
-        if not request.upgrade:
+        if not request.fields.websocket:
             from_then = notice_starts_at(access_right, self._context.end_notice_seconds)
         info = ForwardedInfo(
             scheme=self._context.site.scheme,
@@ -348,24 +339,20 @@ class Admission:
         )
 
     def _relay(
-        self,
-        connection: DownstreamConnection,
-        start: StartLine,
-        fields: Fields,
-        cached: CachedDecision,
+        self, connection: DownstreamConnection, request: RequestHead, cached: CachedDecision
     ) -> None:
-        reader = connection.reader
+        fields, method = request.fields, request.start.method
         # An idle connection would keep a large head by its decision.
-        is_kept = reader.section is not None
+        is_kept = connection.reader.section is not None
         cached.fields = fields if is_kept else None
-        cached.method = start.method
-        cached.is_user_input = _is_user_input(start.method, fields)
+        cached.method = method
+        cached.is_user_input = _is_user_input(method, fields)
         if cached.is_user_input:
-            _note_input(cached.access_right, start)
+            _note_input(cached.access_right, request)
         # The notice holds for all alike requests; any other request passes here.
         connection.notice = cached.notice
         if cached.notice is not None and not shows_notice(
-            cached.notice, start, fields, reader.raw_fields, site=self._context.site
+            cached.notice, request, site=self._context.site
         ):
             connection.notice = None
         head = upstream_head(fields, cached.forwarded, path_prefix=cached.path_prefix)
@@ -380,13 +367,13 @@ class Admission:
     def _connect(
         self,
         connection: DownstreamConnection,
-        request: Request,
+        request: RequestHead,
         access_right: AccessRight,
     ) -> None:
         offered = (request.fields.socket_protocols or b"").decode("latin-1").split(",")
         bridge = self._context.bridges[access_right.route.kind](
             UpgradeRequest(
-                head=bridge_head(request.start, request.fields),
+                head=bridge_head(request),
                 protocols=tuple(name.strip() for name in offered if name.strip()),
                 access_right=access_right,
                 context=self._context,
@@ -405,10 +392,14 @@ class Admission:
             bridge.data_received(trailing)
 
     def _serve_page(
-        self, connection: DownstreamConnection, request: Request, decision: ServePage, client: str
+        self,
+        connection: DownstreamConnection,
+        request: RequestHead,
+        decision: ServePage,
+        client: str,
     ) -> None:
         trailing, full = connection.inbox, connection.write_full
-        head = page_head(request.start, request.fields, connection.reader.end_to_end)
+        head = page_head(request)
         transport = connection.detach()
         if transport is None:
             return
@@ -435,10 +426,10 @@ def _is_user_input(method: bytes, fields: Fields) -> bool:
     return causes and not fields.websocket
 
 
-def _note_input(access_right: AccessRight, start: StartLine) -> None:
+def _note_input(access_right: AccessRight, request: RequestHead) -> None:
     """Record user input; Jupyter's clients mark requests that are none with a parameter."""
     # Not with "in": for bytes that are no number it creates an exception first.
-    if start.target.find(b"no_track_activity=1") < 0:
+    if request.start.target.find(b"no_track_activity=1") < 0:
         access_right.activity.input = True
 
 

@@ -14,9 +14,8 @@ from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.downstream.end_notice import make_notice_cookie
 from gateway.core.downstream.phases import Event, Phase, transitions
 from gateway.core.http.accept import languages_in
-from gateway.core.http.fields import Fields
-from gateway.core.http.heads import StartLine
 from gateway.core.http.public_fields import PublicView, adapt_fields
+from gateway.core.http.request_reader import RequestHead
 from gateway.core.http.response_heads import ResponseFields
 from gateway.core.limits.addresses import client_address, client_of_key, is_within, limit_key
 from gateway.core.limits.connection_quota import ACCEPTED, ARRIVAL_SECONDS, Verdict
@@ -37,7 +36,7 @@ from gateway.relay.tunnel import Tunnel
 from gateway.relay.turns import SMALL_READ
 from gateway.relay.wheel import TICK_SECONDS
 
-Admit: TypeAlias = "Callable[[DownstreamConnection, StartLine, Fields], None]"
+Admit: TypeAlias = "Callable[[DownstreamConnection, RequestHead], None]"
 """Relays or refuses a request: :meth:`gateway.relay.http.admission.Admission.admit`."""
 
 _AFTER_SWITCHED: Final = transitions(Event.SWITCHED)
@@ -82,12 +81,12 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self.deadline = 0.0
         self.tick = 0
 
-    def client_address(self, fields: Fields | None) -> str:
-        """Return the address of the client behind the peer, from a request's *fields*."""
+    def client_address(self, request: RequestHead | None) -> str:
+        """Return the address of the client behind the peer, from the fields of *request*."""
         trusted = self.context.site.trusted_proxies
         if not trusted:
             return self.peer
-        forwarded_for = fields.forwarded_for if fields is not None else None
+        forwarded_for = request.fields.forwarded_for if request is not None else None
         return client_address(self.peer, forwarded_for, trusted)
 
     # The connection quota and the registry
@@ -291,23 +290,23 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         if not 0 < abs(self.tick) * TICK_SECONDS <= self.deadline:
             self.context.wheel.arm(self, self.deadline)
 
-    def decide(self, start: StartLine, fields: Fields) -> None:
-        """Have the request decided."""
-        self.admit(self, start, fields)
+    def decide(self, request: RequestHead) -> None:
+        """Have *request* decided."""
+        self.admit(self, request)
 
     def rate_limited(self, refusal: Refusal) -> Refusal:
         """Return *refusal*, or a 429 if the client has drawn too many refusals."""
-        return self.context.refusals.judge(refusal, self.client_address(self.reader.fields))
+        return self.context.refusals.judge(refusal, self.client_address(self.reader.request))
 
     def public_fields(self, fields: ResponseFields) -> bytes:
         """Return the end-to-end fields of a response as the browser must see them."""
-        decision, request = self.decision, self.reader.fields
+        decision, request = self.decision, self.reader.request
         if decision is None or request is None:
             return fields.end_to_end
         grant = decision.access_right.grant
         view = PublicView(
             scheme=self.context.site.scheme,
-            host=request.host,
+            host=request.fields.host,
             target=decision.target,
             framed=grant is not None and grant.framed,
         )
@@ -316,7 +315,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
     def refusal_bytes(
         self,
         refusal: Refusal,
-        request_head: tuple[StartLine, Fields] | None,
+        request: RequestHead | None,
         *,
         close: bool,
         head_only: bool,
@@ -324,15 +323,15 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         """Return the response with *refusal*, and count it; None is an unreadable request."""
         self._count(refusal)
         context = self.context
-        if request_head is None:
+        if request is None:
             page = context.errors.render(refusal, b"")
         else:
-            start, fields = request_head
-            languages = languages_in(self.reader.end_to_end)
+            start = request.start
+            languages = languages_in(request.end_to_end)
             shown = refusal.for_request(
                 start.method.decode("ascii"), opening=start.target == OPEN_PATH
             )
-            page = context.errors.render(shown, fields.accept, languages)
+            page = context.errors.render(shown, request.fields.accept, languages)
         if refusal.ends_at is not None:
             cookie = make_notice_cookie(context.site, refusal.ends_at, now=context.wall())
             cookies = [("Set-Cookie", value) for value in (*refusal.app_cookies, cookie)]

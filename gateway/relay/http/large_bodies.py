@@ -118,7 +118,7 @@ class SplicingConnection(Connection):
 
     def splice_request(self) -> None:
         """Let the kernel move the rest of a large request body, if possible."""
-        large = _large(self, self.request)
+        large = _large(self, self.request_body)
         if large is None:
             return
         body, browser, app = large
@@ -131,7 +131,7 @@ class SplicingConnection(Connection):
     def upload_finished(self) -> None:
         """Read by the transport again: the body is complete, or the kernel has handed it back."""
         self.upload = None
-        if self.request.done:
+        if self.request_body.done:
             self.request_sent()
         else:
             self.sync_reading()
@@ -143,8 +143,8 @@ class SplicingConnection(Connection):
         with the bytes that it still holds.
         """
         large = None
-        if self.request.done or self.upload is not None:
-            large = _large(self, self.response)
+        if self.request_body.done or self.upload is not None:
+            large = _large(self, self.response_body)
         if large is None:
             return
         body, browser, app = large
@@ -156,7 +156,7 @@ class SplicingConnection(Connection):
     def download_finished(self) -> None:
         """Read by the transport again: the body is complete, or the kernel has handed it back."""
         self.download = None
-        if self.response is not None and self.response.done:
+        if self.response_body is not None and self.response_body.done:
             self.finish_response()
         elif not self.write_full:
             self.resume_response()

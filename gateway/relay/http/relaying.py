@@ -65,7 +65,7 @@ class RelayingConnection(SplicingConnection):
         elif context.holder.dialling:
             context.meters.dials += 1
             self._dial(decision)
-            if self.inbox or not (self.reading and self.request.done):
+            if self.inbox or not (self.reading and self.request_body.done):
                 self.sync_reading()
         else:
             self.refuse("controller_silent")

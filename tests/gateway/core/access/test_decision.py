@@ -16,7 +16,6 @@ from gateway.core.access.decision import (
     OpenBridge,
     Refuse,
     RepairTable,
-    Request,
     ServePage,
     VerifyToken,
     is_own,
@@ -29,6 +28,7 @@ from gateway.core.access.refusals import REFUSALS, subject_of
 from gateway.core.access.site import Provenance, Site
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import read_start_line
+from gateway.core.http.request_reader import RequestHead
 from shared.routes.table import RouteTable
 from shared.tokens import SessionClaims
 from tests.gateway.relay.harness import (
@@ -58,13 +58,13 @@ CLAIMS = SessionClaims(
 
 def ask(
     line: str = "GET / HTTP/1.1", *lines: str, host: str = HOST, upgrade: bool = False
-) -> Request:
+) -> RequestHead:
     more = UPGRADE.strip().split("\r\n") if upgrade else []
     section = "\r\n".join((f"Host: {host}", *lines, *more, "", "")).encode()
-    return Request(read_start_line(line.encode()), FIELDS.read_section(section, None).fields)
+    return RequestHead(read_start_line(line.encode()), FIELDS.read_section(section, None).fields)
 
 
-def decide(asked: Request, table: RouteTable | None = None, **more: Any) -> Decision:
+def decide(asked: RequestHead, table: RouteTable | None = None, **more: Any) -> Decision:
     return ACCESS.decide(
         asked, table=table_of(route(1)) if table is None else table, now=NOW, **more
     )

@@ -9,10 +9,10 @@ from typing import Any
 from gateway.core.access.refusals import REFUSALS, Refusal, RefusalRenderer, write_response
 from gateway.core.downstream.connection import Connection
 from gateway.core.downstream.phases import NEXT, Event, Phase
-from gateway.core.http.fields import FieldReader, Fields
+from gateway.core.http.fields import FieldReader
 from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import StartLine
-from gateway.core.http.request_reader import RequestReader
+from gateway.core.http.request_reader import RequestHead, RequestReader
 from gateway.core.http.response_heads import HttpDate, ResponseFields, ResponseHead, ResponseReader
 from gateway.core.limits.values import Limits
 
@@ -78,7 +78,8 @@ class Machine(Connection):
 
     # What the machine has done
 
-    def decide(self, start: StartLine, fields: Fields) -> None:
+    def decide(self, request: RequestHead) -> None:
+        start = request.start
         self.log.append(f"decide {start.method.decode()} {start.target.decode()}")
         code = self.judge(start)
         if code is None:
@@ -138,7 +139,7 @@ class Machine(Connection):
         return refusal
 
     def refusal_bytes(
-        self, refusal: Refusal, request_head: Any, *, close: bool, head_only: bool
+        self, refusal: Refusal, request: Any, *, close: bool, head_only: bool
     ) -> bytes:
         page = RefusalRenderer().render(refusal, b"")
         return write_response(refusal, page, close=close, head_only=head_only)

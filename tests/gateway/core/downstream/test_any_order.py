@@ -24,9 +24,8 @@ from hypothesis.stateful import (
 
 from gateway.core.access.refusals import REFUSALS, Refusal
 from gateway.core.downstream.phases import Phase
-from gateway.core.http.fields import Fields
 from gateway.core.http.headers import UpstreamHead
-from gateway.core.http.heads import StartLine
+from gateway.core.http.request_reader import RequestHead
 from tests.gateway.core.downstream.machine import App, Machine
 
 READ_BYTES = 256_000
@@ -124,8 +123,8 @@ class Transcript(Machine):
         self.fills = False
         self.deadline = 1.0  # every new connection has a deadline
 
-    def decide(self, start: StartLine, fields: Fields) -> None:
-        self.methods.append(start.method)
+    def decide(self, request: RequestHead) -> None:
+        self.methods.append(request.start.method)
 
     def set_reading(self, reading: bool) -> None:
         self.can_read = reading

@@ -11,7 +11,8 @@ import pytest
 from gateway.core.access.access_right import AccessRight
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.http.fields import FieldReader, Fields
-from gateway.core.http.heads import StartLine, read_start_line
+from gateway.core.http.heads import read_start_line
+from gateway.core.http.request_reader import RequestHead
 from shared.routes.table import RouteTable
 from tests.gateway.relay.harness import GRANT, HOST, SID, route, table_of
 
@@ -23,8 +24,8 @@ def fields(*lines: str, host: str = HOST, cookie: str = "fumarole=c") -> Fields:
     return FieldReader(b"fumarole").read_section("\r\n".join(sent).encode(), None).fields
 
 
-def start(line: str = "GET / HTTP/1.1") -> StartLine:
-    return read_start_line(line.encode())
+def head(said: Fields, line: str = "GET / HTTP/1.1") -> RequestHead:
+    return RequestHead(read_start_line(line.encode()), said)
 
 
 def make_cached_decision(table: RouteTable, **changes: Any) -> CachedDecision:
@@ -49,7 +50,7 @@ def table() -> RouteTable:
 def test_a_cached_decision_applies_to_the_next_request_of_the_same_user(table: RouteTable) -> None:
     one = make_cached_decision(table)
     for line in ("GET / HTTP/1.1", "POST /other?x HTTP/1.1", "HEAD /fumarole HTTP/1.1"):
-        assert one.covers(start(line), fields("X-Other: field"), table, NOW)
+        assert one.covers(head(fields("X-Other: field"), line), table, NOW)
 
 
 @pytest.mark.parametrize(
@@ -67,7 +68,7 @@ def test_a_cached_decision_applies_to_the_next_request_of_the_same_user(table: R
 def test_a_cached_decision_does_not_apply_to_another_user_host_or_method(
     table: RouteTable, other: Fields
 ) -> None:
-    assert not make_cached_decision(table).covers(start(), other, table, NOW)
+    assert not make_cached_decision(table).covers(head(other), table, NOW)
 
 
 @pytest.mark.parametrize("path", ["/.fumarole", "/.fumarole/", "/.fumarole/open", "/.fumarole?x"])
@@ -75,20 +76,20 @@ def test_requests_for_gateway_pages_are_never_cached_decisions(
     table: RouteTable, path: str
 ) -> None:
     assert not make_cached_decision(table).covers(
-        start(f"GET {path} HTTP/1.1"), fields(), table, NOW
+        head(fields(), f"GET {path} HTTP/1.1"), table, NOW
     )
 
 
 def test_a_cached_decision_ends_with_its_grant_or_a_table_change(table: RouteTable) -> None:
     one = make_cached_decision(table)
-    assert not one.covers(start(), fields(), table, GRANT.ends_at)
-    assert not one.covers(start(), fields(), table_of(route(1)), NOW), "another table"
+    assert not one.covers(head(fields()), table, GRANT.ends_at)
+    assert not one.covers(head(fields()), table_of(route(1)), NOW), "another table"
     table.version = object()
-    assert not one.covers(start(), fields(), table, NOW)
+    assert not one.covers(head(fields()), table, NOW)
 
 
 def test_an_uncacheable_decision_applies_once(table: RouteTable) -> None:
-    assert not make_cached_decision(table, reusable=False).covers(start(), fields(), table, NOW)
+    assert not make_cached_decision(table, reusable=False).covers(head(fields()), table, NOW)
 
 
 def test_the_base_path_precedes_the_target() -> None:
@@ -105,4 +106,4 @@ def test_a_cached_decision_does_not_keep_a_replaced_table_in_memory() -> None:
     del table
     gc.collect()
     assert gone() is None
-    assert not one.covers(start(), fields(), table_of(route(1)), NOW)
+    assert not one.covers(head(fields()), table_of(route(1)), NOW)

@@ -18,6 +18,7 @@ from gateway.core.downstream.end_notice import (
 )
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import read_start_line
+from gateway.core.http.request_reader import RequestHead
 from gateway.core.http.response_heads import ResponseReader
 from tests.gateway.relay.harness import GRANT, HOST, SID, route, table_of
 
@@ -77,7 +78,8 @@ def asks(
     section = "\r\n".join(sent).encode()
     fields = FieldReader(site.cookie_name).read_section(section, None).fields
     notice = make_notice(right(expires_at=9000))
-    return shows_notice(notice, read_start_line(line.encode()), fields, section, site=site)
+    request = RequestHead(read_start_line(line.encode()), fields, raw=section)
+    return shows_notice(notice, request, site=site)
 
 
 def test_a_navigating_window_gets_one_notice_per_end() -> None:

@@ -9,12 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.core.access.access_right import UNCOUNTED, ActivityCounter
-from gateway.core.access.decision import Access, Forward, Request
+from gateway.core.access.decision import Access, Forward
 from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.http.fields import FieldReader
 from gateway.core.http.heads import read_start_line
+from gateway.core.http.request_reader import RequestHead
 from shared.routes.table import RouteTable
 from tests.gateway.relay.harness import BASE, OTHER_SID, PORT, SID, FakeWorld, route, table_of
 
@@ -32,7 +33,7 @@ FIELDS = FieldReader(b"fumarole").read_section(SECTION, None).fields
 
 
 def decide(table: RouteTable, now: float, line: bytes = b"GET /ws HTTP/1.1") -> object:
-    request = Request(read_start_line(line), FIELDS)
+    request = RequestHead(read_start_line(line), FIELDS)
     return ACCESS.decide(request, table=table, now=now)
 
 
@@ -52,7 +53,7 @@ def cached(table: RouteTable, now: float = NOW, **changes: Any) -> CachedDecisio
 def covers(
     one: CachedDecision, table: RouteTable, now: float = NOW, *, line: bytes = b"GET /ws HTTP/1.1"
 ) -> bool:
-    return one.covers_upgrade(read_start_line(line), table, now)
+    return one.covers_upgrade(RequestHead(read_start_line(line), FIELDS), table, now)
 
 
 def test_a_decision_covers_other_upgrades_until_table_or_right_change() -> None:

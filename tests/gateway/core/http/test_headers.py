@@ -15,6 +15,7 @@ from gateway.core.http.headers import (
     upstream_head,
 )
 from gateway.core.http.heads import read_start_line
+from gateway.core.http.request_reader import RequestHead
 
 OURS = "e30.eyJhdWQiOiJmdW1hcm9sZS1nYXRld2F5In0.e30"
 UPGRADE = (
@@ -92,7 +93,7 @@ def test_framing_is_written_in_canonical_form() -> None:
 def test_a_page_request_has_no_credential_and_connection_close() -> None:
     section = read_section("Fumarole-Token: t", "Authorization: Basic x", "Cookie: fumarole=a; b=c")
     start = read_start_line(b"POST /.fumarole/open?x HTTP/1.0")
-    assert page_head(start, section.fields, section.end_to_end) == (
+    assert page_head(RequestHead(start, section.fields, section.end_to_end)) == (
         b"POST /.fumarole/open?x HTTP/1.1\r\nHost: A:1\r\nCookie: b=c\r\nConnection: close\r\n\r\n"
     )
 
@@ -104,5 +105,5 @@ def test_pages_read_only_fields_that_they_are_given() -> None:
     assert {"Accept-Language", "Cookie", "Origin", "Sec-Fetch-Site"} < names
     section = read_section(*(f"{name}: x" for name in names))
     start = read_start_line(b"POST / HTTP/1.1")
-    head = page_head(start, section.fields, section.end_to_end).decode()
+    head = page_head(RequestHead(start, section.fields, section.end_to_end)).decode()
     assert {name for name in names if f"\r\n{name}: x\r\n" not in head} == set()

@@ -11,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from gateway.core.access.decision import Access, Decision, Request
+from gateway.core.access.decision import Access, Decision
+from gateway.core.http.request_reader import RequestHead
 from gateway.core.http.upgrade import accept_value
 from gateway.core.limits.values import Limits
 from gateway.observers.reporter import Activities
@@ -56,7 +57,7 @@ def decided(monkeypatch: pytest.MonkeyPatch) -> list[Decision]:
     made: list[Decision] = []
     decide = Access.decide
 
-    def record(self: Access, request: Request, **named: Any) -> Decision:
+    def record(self: Access, request: RequestHead, **named: Any) -> Decision:
         made.append(decide(self, request, **named))
         return made[-1]
 
