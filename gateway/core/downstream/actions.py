@@ -31,6 +31,20 @@ class Upstream(Protocol):
         """Read responses again."""
 
 
+class SplicedBody(Protocol):
+    """A large body that the kernel moves, as far as the state machine needs it."""
+
+    @property
+    def blocked(self) -> bool:
+        """Whether the sink is waited for."""
+
+    def sink_drained(self) -> None:
+        """Start moving: the sink's transport has written everything."""
+
+    def stop(self) -> None:
+        """Stop moving; bytes in the pipe are lost."""
+
+
 class Actions(ABC):
     """The actions of a downstream connection, in the order of a request's life."""
 
@@ -103,14 +117,6 @@ class Actions(ABC):
     @abstractmethod
     def splice_response(self) -> None:
         """Let the kernel move the rest of a large response body, if possible."""
-
-    @abstractmethod
-    def stop_splicing(self) -> None:
-        """Stop the kernel from moving any body."""
-
-    @abstractmethod
-    def is_splicing_response(self) -> bool:
-        """Return whether the kernel moves, and so reads, the response body."""
 
     # Refusals and counters
 

@@ -18,16 +18,22 @@ from gateway.core.downstream.phases import (
     Phase,
     transitions,
 )
-from gateway.core.http.framing import ChunkedBody, LengthBody
+from gateway.core.http.framing import ChunkedBody, CloseDelimitedBody, LengthBody, NoBody
 from gateway.core.http.headers import UpstreamHead
 from gateway.core.http.heads import HeadRefused
 from gateway.core.http.request_reader import NO_REQUEST, RequestReader
-from gateway.core.http.response_heads import HttpDate, ResponseReader
+from gateway.core.http.response_heads import (
+    BAD_RESPONSE,
+    HttpDate,
+    ResponseReader,
+    foreign_protocol,
+)
 from gateway.core.limits.values import Limits
 
 _AFTER_HEAD_READ: Final = transitions(Event.HEAD_READ)
 _AFTER_COMPLETED: Final = transitions(Event.COMPLETED)
 _HEADS: Final = OnData.PARSE_HEAD
+_REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _RELEASED_HEAD: Final = UpstreamHead(b"", b"", b"")
 """In place of a large head, while the connection is idle."""
 
@@ -106,9 +112,15 @@ class Connection(Exchange):
             self.resume_response()
             self._schedule_next_head()
         self.sync_reading()
+        if not full and self.download is not None:
+            self.download.sink_drained()
 
     def sync_reading(self) -> None:
-        """Read from the browser unless earlier bytes must be forwarded first."""
+        """Read from the browser unless the kernel does, or earlier bytes must go first."""
+        if self.upload is not None:
+            if self.upstream is not None and self.upstream.writable:
+                self.upload.sink_drained()
+            return
         on_data = ON_DATA[self.phase]
         if on_data is OnData.FORWARD:
             upstream = self.upstream
@@ -159,6 +171,17 @@ class Connection(Exchange):
             self._read_request(data)
         self.sync_reading()
 
+    # Bodies that the kernel moves
+
+    def stop_splicing(self) -> None:
+        """Stop the kernel from moving any body."""
+        upload, self.upload = self.upload, None
+        if upload is not None:
+            upload.stop()
+        download, self.download = self.download, None
+        if download is not None:
+            download.stop()
+
     # Responses
 
     def decide_close(self, ends: bool) -> bool:
@@ -172,6 +195,21 @@ class Connection(Exchange):
             or request.fields.close
         )
         return self.close_after
+
+    def finish_response(self) -> None:
+        """Finish a complete response: pool or close the upstream connection, and continue."""
+        response, complete = self.response_body, self.request_body.done
+        if not complete:
+            self.stop_splicing()  # of the request; the response is complete
+        self.response_body = None
+        self.release(
+            reusable=complete
+            and not self.upstream_closes
+            and response is not None
+            and not isinstance(response, CloseDelimitedBody)
+            and not response.trailing_data
+        )
+        self.complete(request_complete=complete)
 
     def complete(self, *, request_complete: bool) -> None:
         """Continue with the next request, or close."""
@@ -197,6 +235,46 @@ class Connection(Exchange):
             self.sync_reading()
         elif not self.reading:
             self.sync_reading()
+
+    # Failures
+
+    def upstream_ended(self) -> None:
+        """Note that the app has sent a FIN, which ends a close-delimited body."""
+        if isinstance(self.response_body, CloseDelimitedBody):
+            self.finish_response()
+
+    def upstream_lost(self, error: Exception | None) -> None:
+        """Note that the upstream connection is closed."""
+        self.stop_splicing()
+        self.upstream = None
+        if isinstance(self.response_body, CloseDelimitedBody) and error is None:
+            self.finish_response()
+        elif self.has_unread_response():
+            pass  # Received bytes are still being forwarded, and decide whether it is complete.
+        elif self.reused and not self.has_received and self.is_repeatable():
+            # Still "reused": another pooled connection could be stale as well.
+            self.phase = NEXT[self.phase, Event.STALE]
+            self.connect()
+        elif self.response_body is not None:
+            self.bad_response()
+        elif self.partial:
+            self.bad_response(
+                foreign_protocol(self.partial) or "the response ended within its head"
+            )
+        else:
+            self.bad_response("the app closed the connection without a response")
+
+    def bad_response(self, reason: str = "") -> None:
+        """Fail the request: the app's response cannot be relayed, or not to its end."""
+        if self.has_begun:
+            self.cut_off()
+        else:
+            self.fail(self.app_failure(BAD_RESPONSE, reason))
+
+    def is_repeatable(self) -> bool:
+        """Return whether the request may be sent a second time."""
+        bodiless = isinstance(self.request_body, NoBody)
+        return bodiless and self.relayed.start.method in _REPEATABLE
 
     def fail(self, why: str | Refusal) -> None:
         """Refuse the request, or reset a response that has started."""
@@ -321,6 +399,8 @@ class Connection(Exchange):
 
     def is_upstream_writable(self) -> bool:
         """Return whether the request body waits for the browser and not for the app."""
+        if self.upload is not None and self.upload.blocked:
+            return False
         return self.upstream is not None and self.upstream.writable
 
     def _waits_for_continue(self) -> bool:

@@ -13,10 +13,10 @@ from typing import Final
 
 from gateway.core.access.decision import is_root
 from gateway.core.access.refusals import Refusal
-from gateway.core.downstream.actions import Actions, Upstream
+from gateway.core.downstream.actions import Actions, SplicedBody, Upstream
 from gateway.core.downstream.end_notice import app_cookies, is_document, without_conditions
 from gateway.core.downstream.phases import NEXT, ON_DATA, Event, OnData, Phase, transitions
-from gateway.core.http.framing import Body, CloseDelimitedBody, FramingError, NoBody, request_body
+from gateway.core.http.framing import Body, FramingError, NoBody, request_body
 from gateway.core.http.headers import NO_UPSTREAM_HEAD, UpstreamHead
 from gateway.core.http.heads import HeadRefused, StartLine
 from gateway.core.http.request_reader import MAX_KEPT_BYTES, NO_REQUEST, RequestReader
@@ -28,14 +28,12 @@ from gateway.core.http.response_heads import (
     ResponseReader,
     UpgradeResponse,
     find_response_end,
-    foreign_protocol,
     read_upgrade_response,
     response_body,
 )
 from gateway.core.http.upgrade import accept_value
 from gateway.core.limits.values import Limits
 
-_REPEATABLE: Final = frozenset({b"GET", b"HEAD", b"OPTIONS"})
 _BARE_INTERIM: Final = frozenset({100, 102})
 _NO_BODY: Final = NoBody()
 _AFTER_ADMITTED: Final = transitions(Event.ADMITTED)
@@ -53,6 +51,7 @@ class Exchange(Actions):
 
     __slots__ = (
         "date",
+        "download",
         "early_body",
         "has_received",
         "has_waited",
@@ -70,6 +69,7 @@ class Exchange(Actions):
         "responses",
         "reused",
         "upgrade",
+        "upload",
         "uploaded",
         "upstream",
         "upstream_closes",
@@ -98,6 +98,9 @@ class Exchange(Actions):
         self.request_body: Body = _NO_BODY
         self.response_body: Body | None = None
         """None until the head of the final response was parsed."""
+        self.upload: SplicedBody | None = None
+        self.download: SplicedBody | None = None
+        """The bodies of the request and of the response, while the kernel moves them."""
         self.head = NO_UPSTREAM_HEAD
         self.upgrade = False
         self._begin()
@@ -132,8 +135,12 @@ class Exchange(Actions):
         """Refuse the request, or reset a response that has started."""
 
     @abstractmethod
-    def cut_off(self) -> None:
-        """Reset a response that has started, once the browser has what came of it."""
+    def finish_response(self) -> None:
+        """Finish a complete response, and continue."""
+
+    @abstractmethod
+    def bad_response(self, reason: str = "") -> None:
+        """Fail the request: the app's response cannot be relayed, or not to its end."""
 
     # The request
 
@@ -164,10 +171,6 @@ class Exchange(Actions):
         self.early_body = self.request_body.feed(inbox)
         if self.request_body.done:
             self.inbox, self.request_body.trailing_data = self.request_body.trailing_data, b""
-
-    def is_repeatable(self) -> bool:
-        """Return whether the request may be sent a second time."""
-        return self.request_body is _NO_BODY and self.relayed.start.method in _REPEATABLE
 
     def connected(self, upstream: Upstream, *, reused: bool) -> None:
         """Send the request on *upstream*; *reused* says that it comes from the pool."""
@@ -297,23 +300,25 @@ class Exchange(Actions):
         bytes received before complete it; otherwise it is cut off.
         """
         response = self.response_body
-        if not (self.has_begun and self._has_unread_response()):
+        if not (self.has_begun and self.has_unread_response()):
             return
         self.response_received(b"")
-        if self.response_body is not response or self._has_unread_response():
+        if self.response_body is not response or self.has_unread_response():
             return
         if self.upstream is None:
             self.bad_response()
         elif not self.write_full:
             self.resume_response()
 
-    def _has_unread_response(self) -> bool:
+    def has_unread_response(self) -> bool:
         """Return whether received response bytes wait to be processed."""
         return self.response_body is not None and self.response_body.has_more
 
     def resume_response(self) -> None:
-        """Read from the app again, unless received bytes wait to be processed."""
-        if self.upstream is not None and not self._has_unread_response():
+        """Read from the app again, unless the kernel does, or received bytes wait."""
+        if self.download is not None or self.has_unread_response():
+            return
+        if self.upstream is not None:
             self.upstream.resume_reading()
 
     def _read_head(self, data: bytes, seen: int) -> None:
@@ -450,56 +455,6 @@ class Exchange(Actions):
         end_to_end = self.public_fields(fields) if fields.adapts else fields.end_to_end
         self.write(switch.write(end_to_end, accept, self.date.field()))
         self.start_tunnel(trailing)
-
-    def finish_response(self) -> None:
-        """Finish a complete response: pool or close the upstream connection, and continue."""
-        response, complete = self.response_body, self.request_body.done
-        if not complete:
-            self.stop_splicing()  # of the request; the response is complete
-        self.response_body = None
-        self.release(
-            reusable=complete
-            and not self.upstream_closes
-            and response is not None
-            and not isinstance(response, CloseDelimitedBody)
-            and not response.trailing_data
-        )
-        self.complete(request_complete=complete)
-
-    # Failures
-
-    def upstream_ended(self) -> None:
-        """Note that the app has sent a FIN, which ends a close-delimited body."""
-        if isinstance(self.response_body, CloseDelimitedBody):
-            self.finish_response()
-
-    def upstream_lost(self, error: Exception | None) -> None:
-        """Note that the upstream connection is closed."""
-        self.stop_splicing()
-        self.upstream = None
-        if isinstance(self.response_body, CloseDelimitedBody) and error is None:
-            self.finish_response()
-        elif self._has_unread_response():
-            pass  # Received bytes are still being forwarded, and decide whether it is complete.
-        elif self.reused and not self.has_received and self.is_repeatable():
-            # Still "reused": another pooled connection could be stale as well.
-            self.phase = NEXT[self.phase, Event.STALE]
-            self.connect()
-        elif self.response_body is not None:
-            self.bad_response()
-        elif self.partial:
-            self.bad_response(
-                foreign_protocol(self.partial) or "the response ended within its head"
-            )
-        else:
-            self.bad_response("the app closed the connection without a response")
-
-    def bad_response(self, reason: str = "") -> None:
-        """Fail the request: the app's response cannot be relayed, or not to its end."""
-        if self.has_begun:
-            self.cut_off()
-        else:
-            self.fail(self.app_failure(BAD_RESPONSE, reason))
 
     @property
     def has_begun(self) -> bool:

@@ -1,4 +1,7 @@
-"""The upstream side of a downstream connection: it takes one from the pool, or dials."""
+"""The upstream side of a downstream connection: it takes one from the pool, or dials.
+
+The kernel moves the rest of a large body (:mod:`.large_bodies`).
+"""
 
 from __future__ import annotations
 
@@ -7,24 +10,35 @@ import logging
 from dataclasses import replace
 from functools import partial
 
-from gateway.core.access.access_right import UNCOUNTED
+from gateway.core.access.access_right import UNCOUNTED, ActivityCounter
 from gateway.core.access.refusals import REFUSALS, Refusal, subject_of
 from gateway.core.downstream.cached_decision import CachedDecision
+from gateway.core.downstream.connection import Connection
+from gateway.core.http.framing import Body, LengthBody
 from gateway.core.http.request_reader import RequestReader
 from gateway.core.http.response_heads import BAD_RESPONSE
 from gateway.relay.background_tasks import Cancellable
 from gateway.relay.context import Context
 from gateway.relay.dial import DialFailed, to_dial_failed
-from gateway.relay.http.large_bodies import Download, SplicingConnection, Upload
+from gateway.relay.http.large_bodies import Download, Upload, can_splice
 from gateway.relay.http.upstream import UpstreamConnection
 
 log = logging.getLogger(__name__)
 
 
-class RelayingConnection(SplicingConnection):
+class RelayingConnection(Connection):
     """A downstream connection that gets an upstream connection for each request."""
 
-    __slots__ = ("began", "decision", "dialling", "loop", "task")
+    __slots__ = (
+        "activity",
+        "began",
+        "context",
+        "decision",
+        "dialling",
+        "loop",
+        "task",
+        "transport",
+    )
 
     def __init__(self, context: Context) -> None:
         reader = RequestReader(context.fields, context.known)
@@ -36,7 +50,7 @@ class RelayingConnection(SplicingConnection):
         self.upload: Upload | None = None
         self.download: Download | None = None
         self.decision: CachedDecision | None = None
-        self.activity = UNCOUNTED
+        self.activity: ActivityCounter = UNCOUNTED
         """The byte counters: its session's while it has a decision."""
         self.task: Cancellable | None = None
         """The work that it waits for: token verification, a table repair, a dial."""
@@ -111,6 +125,60 @@ class RelayingConnection(SplicingConnection):
         code = to_dial_failed(error).code
         self.context.meters.upstream_failures[code] += 1
         self.refuse(self.app_failure(code))
+
+    def splice_request(self) -> None:
+        """Let the kernel move the rest of a large request body, if possible."""
+        body, browser, upstream = self._large(self.request_body), self.transport, self.upstream
+        if body is None or browser is None or upstream is None or upstream.transport is None:
+            return
+        self.upload = Upload(
+            connection=self,
+            context=self.context,
+            activity=self.activity,
+            body=body,
+            source=browser,
+            sink=upstream.transport,
+            app=upstream,
+        )
+        # Splicing reports its bytes; the watch reports a browser that leaves.
+        self.reading = False
+        self.context.closer.hangups.watch(browser, self.hung_up)
+        self.upload.begin()
+
+    def splice_response(self) -> None:
+        """Let the kernel move the rest of a large response body, if possible.
+
+        Not while a transport writes the request body: if that fails, the upstream connection closes
+        with the bytes that it still holds.
+        """
+        if not self.request_body.done and self.upload is None:
+            return
+        body, browser, upstream = self._large(self.response_body), self.transport, self.upstream
+        if body is None or browser is None or upstream is None or upstream.transport is None:
+            return
+        self.download = Download(
+            connection=self,
+            context=self.context,
+            activity=self.activity,
+            body=body,
+            source=upstream.transport,
+            sink=browser,
+        )
+        upstream.reading = False
+        self.download.begin()
+
+    def _large(self, body: Body | None) -> LengthBody | None:
+        """Return *body* if the kernel should move its rest, which is forwarded unchanged.
+
+        It must be long enough, and both sockets must be plain TCP.
+        """
+        least = self.context.limits.splice_bytes
+        if not isinstance(body, LengthBody) or not body.remaining >= least > 0:
+            return None
+        app = None if self.upstream is None else self.upstream.transport
+        if self.transport is None or app is None:
+            return None
+        return body if can_splice(self.transport) and can_splice(app) else None
 
     def release(self, *, reusable: bool) -> None:
         """Return the upstream connection to its pool, or close it."""

@@ -268,7 +268,7 @@ class UpstreamConnection(asyncio.Protocol):
         # instance to an upload that it refused.
         exchange = self.exchange
         sock = self.transport.get_extra_info("socket") if self.transport is not None else None
-        if exchange is None or sock is None or exchange.is_splicing_response():
+        if exchange is None or sock is None or exchange.download is not None:
             return  # these bytes would overtake those in the pipe
         for data in read_remaining(sock.fileno(), self.pool.limits.last_words_bytes):
             if self.exchange is exchange:

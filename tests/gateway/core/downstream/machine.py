@@ -124,12 +124,6 @@ class Machine(Connection):
     def splice_response(self) -> None:
         """Splice nothing."""
 
-    def stop_splicing(self) -> None:
-        """Splice nothing."""
-
-    def is_splicing_response(self) -> bool:
-        return False
-
     def start_tunnel(self, trailing: bytes) -> None:
         self.phase = NEXT[self.phase, Event.SWITCHED]
         self.upstream = None
