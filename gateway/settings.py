@@ -15,7 +15,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from gateway.assertion_keys import load_assertion_keys
 from gateway.core.access.site import DEFAULT_PORTS, Site
-from gateway.core.limits.values import NUMBERS, SECONDS, Limits
+from gateway.core.limits.values import ADJUSTABLE, Limits
 from gateway.relay.dial import make_upstream_tls
 from gateway.tls import make_tls_context
 from shared.bus import check_url
@@ -239,14 +239,10 @@ def _refused_networks(env: Environment) -> tuple[Network, ...]:
 
 def _limits(env: Environment) -> Limits:
     usual, values = Limits(), dict[str, Any]()
-    for name in NUMBERS:
-        values[name] = env.value(
-            f"FUMAROLE_GATEWAY_{name.upper()}", count(0, 10**9), getattr(usual, name)
-        )
-    for name, least in SECONDS.items():
-        values[name] = env.value(
-            f"FUMAROLE_GATEWAY_{name.upper()}", _at_least(least), getattr(usual, name)
-        )
+    for name, least in ADJUSTABLE.items():
+        default: float = getattr(usual, name)
+        parse = count(0, 10**9) if isinstance(default, int) else _at_least(least)
+        values[name] = env.value(f"FUMAROLE_GATEWAY_{name.upper()}", parse, default)
     memory = env.optional("FUMAROLE_GATEWAY_WORKER_MEMORY_BYTES", count(0, 1 << 50))
     return replace(usual, **values, worker_memory_bytes=memory)
 

@@ -3,48 +3,57 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field, fields
+from typing import Final, TypeVar
+
+T = TypeVar("T", int, float)
+
+_LEAST: Final = "least"
+
+
+def adjustable(default: T, *, least: float = 0.0) -> T:
+    """Return the field of a limit that is a setting, of at least *least*."""
+    return field(default=default, metadata={_LEAST: least})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Limits of the data path. Times and sizes apply to each connection, numbers to each worker.
 
-    docs/limits.md says which of them are settings, and what happens at each.
+    An adjustable one is a setting. docs/limits.md says what happens at each.
     """
 
-    connections: int = 50_000
+    connections: int = adjustable(50_000)
     """Downstream connections in total: what a worker of 512 MiB can hold. Here and below 0 means
     unlimited."""
 
-    session_connections: int = 10_000
+    session_connections: int = adjustable(10_000)
     """Of one session, so that it cannot use up a worker's connections."""
 
-    user_connections: int = 10_000
+    user_connections: int = adjustable(10_000)
     """Of one user, over all sessions."""
 
-    address_connections: int = 4096
+    address_connections: int = adjustable(4096)
     """Unauthenticated connections from one address (IPv6: one /64), and as many more on public
     links. Whole campuses share one address."""
 
-    address_opens_per_minute: int = 6000
+    address_opens_per_minute: int = adjustable(6000)
     """Attempts to open a session from one address: a whole campus may be behind it and start its
     day together. They take a tenth of a core."""
 
-    user_opens_per_minute: int = 1200
+    user_opens_per_minute: int = adjustable(1200)
     """Sessions opened by one user: programs that start many jobs open each of them."""
 
-    address_checks_per_second: int = 20
+    address_checks_per_second: int = adjustable(20)
     """Token signatures verified at once for one address; more wait in a queue."""
 
-    checks_per_second: int = 500
+    checks_per_second: int = adjustable(500)
     """The same for all addresses: 5 % of a core. More wait in the queue."""
 
     checks_queued: int = 512
     """The length of that queue: a thread processes it in a tenth of a second. Beyond it: 429."""
 
-    address_refusals_per_second: int = 200
+    address_refusals_per_second: int = adjustable(200)
     """Responses 401, 403 and 404 to one address, with a burst of ten times that. Guessing names is
     hopeless anyway; this limits its cost."""
 
@@ -53,36 +62,36 @@ class Limits:
     limit; 0 never sheds load.
     """
 
-    head_seconds: float = 10.0
+    head_seconds: float = adjustable(10.0, least=0.1)
     """From the first byte of a request head to its last: a slower client is an attacker or gone."""
 
-    idle_seconds: float = 75.0
+    idle_seconds: float = adjustable(75.0, least=0.1)
     """For a persistent connection without a request: longer than the limits of browsers and edge
     proxies."""
 
-    dial_seconds: float = 5.0
+    dial_seconds: float = adjustable(5.0, least=0.1)
     """For resolving and connecting together: targets are in the same network."""
 
-    slow_body_seconds: float = 60.0
+    slow_body_seconds: float = adjustable(60.0, least=1.0)
     """The interval between two checks of an upload's speed."""
 
-    slow_body_bytes_per_second: int = 1024
+    slow_body_bytes_per_second: int = adjustable(1024)
     """The minimum speed at which an upload must arrive and be read by the app. A modem is faster; a
     client that trickles is an attacker. Responses have no such limit: they may be event streams."""
 
-    app_head_seconds: float = 300.0
+    app_head_seconds: float = adjustable(300.0, least=1.0)
     """From the end of a request to the head of its response: some apps compute first. Also for the
     desktop's part of a handshake that the gateway leads."""
 
-    write_stall_seconds: float = 60.0
+    write_stall_seconds: float = adjustable(60.0, least=1.0)
     """For how long a browser may acknowledge nothing. A shorter limit would end readers whose
     kernel reopens its window in large steps: 64 KB/s into a buffer of 20 MB shows every 20 s."""
 
-    app_write_stall_seconds: float = 300.0
+    app_write_stall_seconds: float = adjustable(300.0, least=1.0)
     """For how long an app may acknowledge nothing: a notebook that computes does not read for
     minutes."""
 
-    web_ping_seconds: float = 0.0
+    web_ping_seconds: float = adjustable(0.0)
     """The interval of pings to browsers in tunnels, sent between two frames; 0 for never. The
     frames belong to app and browser, and most apps send pings of their own."""
 
@@ -142,29 +151,7 @@ class Limits:
     """The maximum that is read of the early response of an app that reset the connection."""
 
 
-NUMBERS: Final = frozenset(
-    {
-        "connections",
-        "session_connections",
-        "user_connections",
-        "address_connections",
-        "address_opens_per_minute",
-        "user_opens_per_minute",
-        "address_checks_per_second",
-        "checks_per_second",
-        "address_refusals_per_second",
-        "slow_body_bytes_per_second",
-    }
-)
-"""Limits that are settings: integers, 0 for unlimited."""
-SECONDS: Final[Mapping[str, float]] = {
-    "head_seconds": 0.1,
-    "idle_seconds": 0.1,
-    "dial_seconds": 0.1,
-    "app_head_seconds": 1.0,
-    "slow_body_seconds": 1.0,
-    "write_stall_seconds": 1.0,
-    "app_write_stall_seconds": 1.0,
-    "web_ping_seconds": 0.0,
+ADJUSTABLE: Final[Mapping[str, float]] = {
+    one.name: one.metadata[_LEAST] for one in fields(Limits) if _LEAST in one.metadata
 }
-"""Limits that are settings, in seconds, each with its minimum."""
+"""The limits that are settings, each with its minimum: integers, or seconds."""
