@@ -15,8 +15,7 @@ from typing import Final, Protocol
 from gateway.core.access.access_right import AccessRight, EndReason, check_access
 from gateway.core.limits.addresses import client_of_key, is_within, limit_key
 from gateway.core.limits.buffer_shares import BufferOwner
-from gateway.relay.ending.stalls import StallChecked
-from gateway.relay.wheel import TimerWheel
+from gateway.wheel import TimerWheel
 from shared.bounded import BoundedDict
 from shared.networks import Network
 from shared.routes.table import RouteTable
@@ -31,7 +30,7 @@ _CLOCK_SECONDS: Final = 1.0
 """How often the system clock is compared with the loop's, and by how much it must be ahead."""
 
 
-class Member(StallChecked, BufferOwner, Protocol):
+class Member(BufferOwner, Protocol):
     """A connection that can be ended."""
 
     @property
@@ -44,6 +43,9 @@ class Member(StallChecked, BufferOwner, Protocol):
 
     def end(self, ending: EndReason) -> None:
         """End the connection; see :meth:`gateway.relay.tunnel.Tunnel.end`."""
+
+    def check_stalls(self) -> None:
+        """Watch each side for which the kernel holds unacknowledged bytes."""
 
 
 class Observer(Protocol):

@@ -25,8 +25,9 @@ from benchmarks.peers import Certificate, Ground, Peer, Proxy
 from benchmarks.programs import START_SECONDS, Ended, cores, running
 from benchmarks.requests import Visitor
 from deploy.local.redis import redis_program
-from gateway.core.access.grants import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME, Grant, GrantKeys
+from gateway.core.access.grants import Grant, GrantKeys
 from gateway.core.access.site import Site
+from gateway.core.http.cookies import HTTP_COOKIE_NAME, HTTPS_COOKIE_NAME
 from shared.bus import Keys, Publisher, connect
 from shared.routes.route import Route, Target
 

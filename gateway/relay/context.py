@@ -35,7 +35,7 @@ from gateway.relay.http.pipes import Pipes
 from gateway.relay.http.upstream import Pool
 from gateway.relay.meters import Meters
 from gateway.relay.turns import Turns
-from gateway.relay.wheel import TimerWheel
+from gateway.wheel import TimerWheel
 from shared.routes.route import Kind
 
 

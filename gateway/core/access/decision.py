@@ -15,11 +15,13 @@ from gateway.core.access.access_right import AccessRight, is_revoked
 from gateway.core.access.grants import Grant, GrantKeys, GrantRefused
 from gateway.core.access.opening import is_for, make_grant
 from gateway.core.access.refusals import REFUSALS, Refusal, ended_subject, subject_of
-from gateway.core.access.site import Provenance, Site
+from gateway.core.access.site import Site
+from gateway.core.http.headers import own_bearer
+from gateway.core.http.heads import Provenance
 from gateway.core.http.request_reader import RequestHead
 from shared.routes.route import Route
 from shared.routes.table import RouteTable, Standing
-from shared.tokens import SESSION_AUDIENCE, SessionClaims, names_audience
+from shared.tokens import SessionClaims
 
 OWN_PREFIX: Final = b"/.fumarole"
 OPEN_PATH: Final = b"/.fumarole/open"
@@ -333,17 +335,6 @@ def is_root(target: bytes) -> bool:
     """
     slash = target.find(b"/", 1)
     return slash < 0 or target.find(b"?", 0, slash) >= 0
-
-
-def own_bearer(authorization: bytes | None) -> bytes | None:
-    """Return the token in an ``Authorization`` that is meant for us; None if it is the app's."""
-    if authorization is None:
-        return None
-    scheme, _, rest = authorization.replace(b"\t", b" ").partition(b" ")
-    token = rest.strip(b" ")
-    if scheme.lower() != b"bearer" or not token:
-        return None
-    return token if names_audience(token.decode("latin-1"), SESSION_AUDIENCE) else None
 
 
 def route_refusal(route: Route, now: float, *, public: bool = False) -> Refusal | None:

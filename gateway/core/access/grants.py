@@ -16,17 +16,6 @@ import msgspec
 from shared.bounded import BoundedDict
 from shared.jose.jws import decode_base64url, encode_base64url
 
-HTTPS_COOKIE_NAME: Final = b"__Host-fumarole"
-HTTP_COOKIE_NAME: Final = b"fumarole"
-"""Over http, allowed for localhost only, browsers refuse names with a ``__Host-`` prefix."""
-HTTPS_NOTICE_NAME: Final = b"__Host-fumarole-told"
-HTTP_NOTICE_NAME: Final = b"fumarole-told"
-"""The cookie that records which end its user has seen announced; it gives no access."""
-COOKIE_NAMES: Final = frozenset(
-    {HTTPS_COOKIE_NAME, HTTP_COOKIE_NAME, HTTPS_NOTICE_NAME, HTTP_NOTICE_NAME}
-)
-"""The gateway's cookies: no app sees or sets one."""
-
 MIN_KEY_BYTES: Final = 32
 MAX_VALUE_CHARACTERS: Final = 4096
 """The most that browsers store of a cookie; the gateway never made a longer one."""

@@ -8,14 +8,15 @@ request that our cookie authenticates must come from an allowed origin (docs/ses
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
-from gateway.core.access.grants import (
+from gateway.core.http.cookies import (
     HTTP_COOKIE_NAME,
     HTTP_NOTICE_NAME,
     HTTPS_COOKIE_NAME,
     HTTPS_NOTICE_NAME,
 )
+from gateway.core.http.heads import Provenance
 from shared.networks import Network
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
@@ -25,15 +26,6 @@ _LABEL_LENGTH = 26
 _OWN_SITES: Final = frozenset({b"same-origin", b"none"})
 _SAFE: Final = frozenset({b"GET", b"HEAD"})
 _FRAMES: Final = frozenset({b"iframe", b"frame"})
-
-
-class Provenance(NamedTuple):
-    """The fields of a request that tell its origin; None for an absent field."""
-
-    origin: bytes | None
-    site: bytes | None
-    mode: bytes | None
-    dest: bytes | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

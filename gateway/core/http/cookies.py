@@ -11,8 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from typing import Final
 
-from gateway.core.access.grants import COOKIE_NAMES, HTTP_COOKIE_NAME
 from gateway.core.http.names import TOKEN
+
+HTTPS_COOKIE_NAME: Final = b"__Host-fumarole"
+HTTP_COOKIE_NAME: Final = b"fumarole"
+"""Over http, allowed for localhost only, browsers refuse names with a ``__Host-`` prefix."""
+HTTPS_NOTICE_NAME: Final = b"__Host-fumarole-told"
+HTTP_NOTICE_NAME: Final = b"fumarole-told"
+"""The cookie that records which end its user has seen announced; it gives no access."""
+COOKIE_NAMES: Final = frozenset(
+    {HTTPS_COOKIE_NAME, HTTP_COOKIE_NAME, HTTPS_NOTICE_NAME, HTTP_NOTICE_NAME}
+)
+"""The gateway's cookies: no app sees or sets one."""
 
 FOREIGN_BYTES: Final = 32768
 """The app gets only as many of the other cookies as fit: neighbour sessions can set cookies too."""

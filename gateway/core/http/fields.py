@@ -10,14 +10,13 @@ from typing import Final
 
 import msgspec
 
-from gateway.core.access.site import Provenance
 from gateway.core.http.cookies import (
     FOREIGN_BYTES,
     cut_cookie,
     has_too_many_own_cookies,
     truncate_cookies,
 )
-from gateway.core.http.heads import HeadRefused, StartLine, split_fields, tokens
+from gateway.core.http.heads import HeadRefused, Provenance, StartLine, split_fields, tokens
 from gateway.core.http.names import HOP_BY_HOP, NEVER_NOMINATED, Meaning, Names, request_names
 
 MAX_LENGTH_DIGITS: Final = 18

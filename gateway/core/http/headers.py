@@ -9,10 +9,10 @@ from urllib.parse import quote
 
 import msgspec
 
-from gateway.core.access.decision import own_bearer
 from gateway.core.http.fields import Fields
 from gateway.core.http.request_reader import RequestHead
 from gateway.core.http.upgrade import upgrade_fields
+from shared.tokens import SESSION_AUDIENCE, names_audience
 
 
 class ForwardedInfo(msgspec.Struct, frozen=True, gc=False):
@@ -76,6 +76,17 @@ def upstream_head(fields: Fields, forwarded: bytes, *, path_prefix: bytes) -> Up
     if authorization is not None and own_bearer(authorization) is None:
         suffix = b"Authorization: %b\r\n%b" % (authorization, suffix)
     return UpstreamHead(path_prefix, prefix, suffix)
+
+
+def own_bearer(authorization: bytes | None) -> bytes | None:
+    """Return the token in an ``Authorization`` that is meant for us; None if it is the app's."""
+    if authorization is None:
+        return None
+    scheme, _, rest = authorization.replace(b"\t", b" ").partition(b" ")
+    token = rest.strip(b" ")
+    if scheme.lower() != b"bearer" or not token:
+        return None
+    return token if names_audience(token.decode("latin-1"), SESSION_AUDIENCE) else None
 
 
 def framing_field(fields: Fields) -> bytes:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -89,6 +89,15 @@ class StartLine(msgspec.Struct, eq=False, gc=False):
     minor: int
     authority: bytes | None
     default_port: bytes = b""
+
+
+class Provenance(NamedTuple):
+    """The fields of a request that tell its origin; None for an absent field."""
+
+    origin: bytes | None
+    site: bytes | None
+    mode: bytes | None
+    dest: bytes | None
 
 
 def find_end(buffer: bytes, seen: int = 0) -> int:

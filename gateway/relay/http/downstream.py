@@ -34,7 +34,7 @@ from gateway.relay.transports import (
 )
 from gateway.relay.tunnel import Tunnel
 from gateway.relay.turns import SMALL_READ
-from gateway.relay.wheel import TICK_SECONDS
+from gateway.wheel import TICK_SECONDS
 
 Admit: TypeAlias = "Callable[[DownstreamConnection, RequestHead], None]"
 """Relays or refuses a request: :meth:`gateway.relay.http.admission.Admission.admit`."""

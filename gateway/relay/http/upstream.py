@@ -27,7 +27,7 @@ from gateway.relay.transports import (
     write_large,
 )
 from gateway.relay.turns import SMALL_READ, Turns
-from gateway.relay.wheel import TimerWheel
+from gateway.wheel import TimerWheel
 from shared.routes.route import Target
 from shared.routes.table import RouteTable
 

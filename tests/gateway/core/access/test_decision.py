@@ -20,14 +20,14 @@ from gateway.core.access.decision import (
     VerifyToken,
     is_own,
     is_root,
-    own_bearer,
     route_refusal,
 )
 from gateway.core.access.grants import Grant
 from gateway.core.access.refusals import REFUSALS, subject_of
-from gateway.core.access.site import Provenance, Site
+from gateway.core.access.site import Site
 from gateway.core.http.fields import FieldReader
-from gateway.core.http.heads import read_start_line
+from gateway.core.http.headers import own_bearer
+from gateway.core.http.heads import Provenance, read_start_line
 from gateway.core.http.request_reader import RequestHead
 from shared.routes.table import RouteTable
 from shared.tokens import SessionClaims

@@ -4,7 +4,8 @@ import itertools
 
 import pytest
 
-from gateway.core.access.site import Provenance, Site
+from gateway.core.access.site import Site
+from gateway.core.http.heads import Provenance
 from tests.corpora import read_lines
 
 OWN = b"https://s.apps.example.com"

@@ -11,7 +11,7 @@ import pytest
 from gateway.core.access.access_right import BUS_LOST
 from gateway.core.downstream.phases import Phase
 from gateway.core.limits.values import Limits
-from gateway.relay.wheel import TICK_SECONDS
+from gateway.wheel import TICK_SECONDS
 from tests.gateway.relay.harness import (
     BASE,
     FROM_HERE,

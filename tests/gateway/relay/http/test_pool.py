@@ -13,7 +13,7 @@ from gateway.core.limits.values import Limits
 from gateway.relay.ending.closer import Closer
 from gateway.relay.http.upstream import Pool, UpstreamConnection
 from gateway.relay.turns import Turns
-from gateway.relay.wheel import TimerWheel
+from gateway.wheel import TimerWheel
 from shared.routes.route import Target
 from tests.gateway.relay.harness import GRANT, SID, App, route, table_of
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gateway.relay.wheel import CALLED_AT_ONCE, TICK_SECONDS, TimerWheel
+from gateway.wheel import CALLED_AT_ONCE, TICK_SECONDS, TimerWheel
 from tests.waiting import until
 
 
