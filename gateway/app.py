@@ -18,7 +18,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from aiohttp import web
 
@@ -32,6 +32,7 @@ from gateway.core.access.assertions import Assertions
 from gateway.core.access.explain import Conditions, explain
 from gateway.core.access.grants import GrantKeys
 from gateway.core.bus_state import BusClock
+from gateway.core.http.heads import MAX_FIELDS, MAX_HEAD_BYTES
 from gateway.core.limits.overload import Overload, Step
 from gateway.core.limits.rates import Rate, RefusalRate
 from gateway.credentials.session_tokens import BearerTokens, SessionTokens, SignatureChecks
@@ -71,12 +72,13 @@ _OPENS_OF_SESSION_PER_MINUTE: Final = 3
 """For one address: enough for a person who follows a link and tries again."""
 _SIGN_OUTS_PER_MINUTE: Final = 20
 """For one user of one session: each sign-out makes work for the controller."""
+_PAGES_SECONDS: Final = 1.0
 _MIN_HEAD_AGE_SECONDS: Final = 5.0
 """A signed head is renewed every second; up to this age the controller is not silent."""
 
 
 class Gateway:
-    """All parts of one process that serves browsers; make it inside the running loop.
+    """All parts of one process that serves browsers; make and enter it inside the running loop.
 
     Args:
         tell_workers: Called with session and token id of each sign-out, for the other workers.
@@ -102,17 +104,8 @@ class Gateway:
                 limit=memory_limit(),
             )
         )
-        self.path: DataPath | None = None
         self._rates: list[Rate] = []
         """The rate limits of the pages."""
-        self.memory = ResidentMemory()
-        self.shedding = OverloadWatch(
-            overload=self.overload,
-            data_path=lambda: self.path,
-            measure=self.memory.read,
-            trim=make_trim(),
-            tidy=self._tidy,
-        )
         loop = asyncio.get_running_loop()
         self.reader = ReaderWithOwnThread(
             lambda: connect(settings.redis_url), Keys(settings.instance)
@@ -173,7 +166,19 @@ class Gateway:
             home=settings.home,
             orchestrator=settings.orchestrator_url,
         )
-        self.pages = self._make_pages(assets, documents)
+        self.pages = web.AppRunner(
+            self._make_pages(assets, documents),
+            handle_signals=False,
+            access_log=None,
+            handler_cancellation=True,  # a page ends when its browser disconnects
+            shutdown_timeout=_PAGES_SECONDS,
+            auto_decompress=False,  # the limit of 16 KiB counts raw bytes; no form is compressed
+            # The gateway has checked the head. aiohttp's default of 8 KiB a field is too low for
+            # cookies.
+            max_line_size=MAX_HEAD_BYTES,
+            max_field_size=MAX_HEAD_BYTES,
+            max_headers=2 * MAX_FIELDS,
+        )
         self.certificates = _certificates(settings)
         self.dialler = Dialler(
             networks=settings.upstream_networks,
@@ -182,6 +187,31 @@ class Gateway:
             dial_seconds=limits.dial_seconds,
             trust=make_upstream_tls(settings.upstream_ca_file),
         )
+        self.path = self._make_data_path(loop)
+        self.memory = ResidentMemory()
+        self.shedding = OverloadWatch(
+            overload=self.overload,
+            data_path=self.path,
+            measure=self.memory.read,
+            trim=make_trim(),
+            tidy=self._tidy,
+        )
+
+    async def __aenter__(self) -> Self:
+        """Be ready for connections."""
+        await self.pages.setup()
+        return self
+
+    async def __aexit__(self, *_error: object) -> None:
+        """Reset open connections, and close everything."""
+        try:
+            await self.path.close()
+            self.audit.close()
+        finally:
+            await self.pages.cleanup()
+            self.checks.close()
+            self.memory.close()
+            await self.reader.aclose()
 
     def _make_follower(self) -> Follower:
         settings, keys = self.settings, self.settings.route_keys
@@ -312,10 +342,9 @@ class Gateway:
         )
         return make_pages(open_page, session, sign_out, responses)
 
-    def make_data_path(self, pages: web.Server) -> DataPath:
-        """Return the data path, which passes requests for the gateway's own pages to *pages*."""
-        self.path = DataPath(
-            loop=asyncio.get_running_loop(),
+    def _make_data_path(self, loop: asyncio.AbstractEventLoop) -> DataPath:
+        return DataPath(
+            loop=loop,
             site=self.settings.site,
             holder=self.follower,
             grants=self.grants,
@@ -323,7 +352,7 @@ class Gateway:
             live=self.live,
             background_tasks=BackgroundTasks(),
             dialler=self.dialler,
-            make_page=pages,
+            make_page=self._make_page,
             bridges=self._make_bridges(),
             assertions=self.assertions,
             errors=self.errors,
@@ -335,7 +364,13 @@ class Gateway:
             failures=self.failures,
             end_notice_seconds=self.settings.end_notice_seconds,
         )
-        return self.path
+
+    def _make_page(self) -> asyncio.Protocol:
+        """Return a fresh aiohttp protocol for one request."""
+        server = self.pages.server
+        if server is None:
+            raise RuntimeError("the gateway was not entered")
+        return server()
 
     def _make_bridges(self) -> dict[Kind, BridgeFactory]:
         seal = Seal(*self.settings.link_keys)
@@ -366,7 +401,7 @@ class Gateway:
     def reasons(self) -> list[str]:
         """Return why this process is not ready; nothing if it is."""
         reasons = ["draining"] if self.draining else []
-        if self.path is not None and self.path.connection_quota.full:
+        if self.path.connection_quota.full:
             reasons.append("the limit of connections is reached")
         if self.overload.step is Step.REQUESTS:
             reasons.append("short of memory")

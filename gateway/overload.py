@@ -61,8 +61,7 @@ class OverloadWatch(Collector):
     """Keeps *overload* up to date from :meth:`run` on."""
 
     overload: Overload
-    data_path: Callable[[], DataPath | None]
-    """Returns the data path; None before it exists."""
+    data_path: DataPath
     measure: Callable[[], int | None]
     """Returns the memory in use; None if unknown."""
     trim: Callable[[], None]
@@ -117,8 +116,7 @@ class OverloadWatch(Collector):
 
         That is the case while load is shed, after many connections have ended, and some time later.
         """
-        data_path = self.data_path()
-        count = data_path.open if data_path is not None else 0
+        count = self.data_path.open
         self._most = max(self._most, count)
         has_ebbed = self._most - count >= max(MANY_CONNECTIONS, self._most // 4)
         is_shed = now >= self._shed_trim
@@ -146,9 +144,8 @@ class OverloadWatch(Collector):
                 before.name.lower(),
                 extra={"used_bytes": overload.used_bytes, "bound_bytes": overload.bound_bytes},
             )
-        data_path = self.data_path() if overload.step >= Step.IDLE else None
-        if data_path is not None:
-            self.closed += data_path.shed_idle(stalled_seconds=STALLED_SECONDS)
+        if overload.step >= Step.IDLE:
+            self.closed += self.data_path.shed_idle(stalled_seconds=STALLED_SECONDS)
 
     async def shed_buffers(self, now: float) -> None:
         """End connections of clients that buffer too much, while that is a step of the load.
@@ -159,12 +156,12 @@ class OverloadWatch(Collector):
         self._counted_bytes = min(self._counted_bytes, overload.used_bytes)
         growth = overload.used_bytes - self._counted_bytes
         is_due = now >= self._count_at or growth * GROWTH >= overload.bound_bytes
-        data_path = self.data_path() if is_due and overload.step >= Step.BUFFERS else None
-        if data_path is None:
+        if overload.step < Step.BUFFERS or not is_due:
             return
         self._counted_bytes = overload.used_bytes
-        self._count_at = now + data_path.open / COUNTED_PER_SECOND
-        ended = await data_path.shed_buffers(client_share(overload.bound_bytes, overload.step))
+        self._count_at = now + self.data_path.open / COUNTED_PER_SECOND
+        share = client_share(overload.bound_bytes, overload.step)
+        ended = await self.data_path.shed_buffers(share)
         self.closed += ended
         if ended:
             self._shed_trim = min(self._shed_trim, now + SHED_TRIM_SECONDS)

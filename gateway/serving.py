@@ -15,8 +15,8 @@ import asyncio
 import logging
 import random
 import socket
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import Callable, Coroutine, Sequence
+from contextlib import AsyncExitStack
 from typing import Any, Final
 
 from aiohttp import web
@@ -26,7 +26,6 @@ from gateway.app import Gateway
 from gateway.bus.holder import RouteTableHolder
 from gateway.bus.metrics import FollowerMetrics, TableMetrics
 from gateway.core.access.access_right import DRAINING
-from gateway.core.http.heads import MAX_FIELDS, MAX_HEAD_BYTES
 from gateway.live import Member
 from gateway.pages.assets import Assets
 from gateway.relay.gateway import DataPath
@@ -42,7 +41,6 @@ log = logging.getLogger(__name__)
 FIRST_TABLE_SECONDS: Final = 10.0
 """For this time new connections wait for the first table, while Redis responds."""
 _LOOK_AGAIN_SECONDS: Final = 0.02
-_PAGES_SECONDS: Final = 1.0
 
 
 async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> None:
@@ -56,8 +54,7 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
         sockets = listen(*settings.listen)
         for sock in sockets:
             stack.callback(sock.close)
-        gateway = Gateway(settings, assets)
-        path = await stack.enter_async_context(relaying(gateway))
+        gateway = await stack.enter_async_context(Gateway(settings, assets))
         registry = make_registry()
         for collector in (*collectors(gateway), TableMetrics(gateway.follower)):
             registry.register(collector)
@@ -72,7 +69,7 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
             degraded=gateway.degraded,
         )
         ops_address = await stack.enter_async_context(listening(ops, settings.ops_listen))
-        listener = Listener(path, sockets, tls=gateway.tls, held=True)
+        listener = Listener(gateway.path, sockets, tls=gateway.tls, held=True)
         stack.callback(listener.close)
         announce(settings, sockets, ops_address)
 
@@ -82,44 +79,11 @@ async def serve(settings: Settings, assets: Assets, *, stop: asyncio.Event) -> N
 
         delay = settings.drain_delay_seconds
         await run_until_stopped(
-            gateway, path, close=listener.close, stop=stop, delay=delay, beside=accept
+            gateway, close=listener.close, stop=stop, delay=delay, beside=accept
         )
 
 
 # Used by each worker of several, too
-
-
-@asynccontextmanager
-async def relaying(gateway: Gateway) -> AsyncIterator[DataPath]:
-    """Yield the gateway's data path, ready for connections; reset open ones at the end."""
-    runner = web.AppRunner(
-        gateway.pages,
-        handle_signals=False,
-        access_log=None,
-        handler_cancellation=True,  # a page ends when its browser disconnects
-        shutdown_timeout=_PAGES_SECONDS,
-        auto_decompress=False,  # the limit of 16 KiB counts raw bytes; no form is compressed
-        # The gateway has checked the head. aiohttp's default of 8 KiB a field is too low for
-        # cookies.
-        max_line_size=MAX_HEAD_BYTES,
-        max_field_size=MAX_HEAD_BYTES,
-        max_headers=2 * MAX_FIELDS,
-    )
-    await runner.setup()
-    try:
-        if runner.server is None:
-            raise RuntimeError("aiohttp made no server")
-        path = gateway.make_data_path(runner.server)
-        try:
-            yield path
-        finally:
-            await path.close()
-            gateway.audit.close()
-    finally:
-        await runner.cleanup()
-        gateway.checks.close()
-        gateway.memory.close()
-        await gateway.reader.aclose()
 
 
 async def first_table(
@@ -156,7 +120,6 @@ def collectors(gateway: Gateway) -> list[Collector]:
 
 async def run_until_stopped(
     gateway: Gateway,
-    path: DataPath,
     *,
     close: Callable[[], None],
     stop: asyncio.Event,
@@ -167,7 +130,6 @@ async def run_until_stopped(
 
     Args:
         gateway: The gateway; it is not ready from the moment *stop* is set.
-        path: The data path to drain.
         close: Stops accepting connections.
         stop: Begins the shutdown.
         delay: Seconds to serve as before after *stop*, until load balancers notice the readiness.
@@ -190,7 +152,7 @@ async def run_until_stopped(
         gateway.draining = True
         await asyncio.sleep(delay)
         close()
-        await drain(path, seconds=gateway.settings.drain_seconds, random=random.random)
+        await drain(gateway.path, seconds=gateway.settings.drain_seconds, random=random.random)
         await gateway.sign_outs.pass_on()
         for task in background:
             task.cancel()

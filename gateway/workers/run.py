@@ -17,9 +17,8 @@ import uvloop
 from gateway.app import Gateway
 from gateway.bus.metrics import TableMetrics, rank_of
 from gateway.pages.assets import Assets
-from gateway.relay.gateway import DataPath
 from gateway.relay.listening import Listener
-from gateway.serving import collectors, first_table, relaying, run_until_stopped
+from gateway.serving import collectors, first_table, run_until_stopped
 from gateway.settings import Settings
 from gateway.workers.channel import (
     Channel,
@@ -74,10 +73,9 @@ async def _run_worker(
         settings, assets, tell_workers=lambda sid, jti: channel.send(SignOut(sid, jti))
     )
     async with AsyncExitStack() as stack:
-        path = await stack.enter_async_context(relaying(gateway))
+        await stack.enter_async_context(gateway)
         worker = Worker(
             gateway=gateway,
-            path=path,
             shares=shares,
             number=number,
             listening=listening,
@@ -86,9 +84,7 @@ async def _run_worker(
         stack.callback(worker.close)
         channel.closed.add_done_callback(_end_at_once)
         await channel.open(control)
-        await run_until_stopped(
-            gateway, path, close=worker.close, stop=worker.stop, beside=worker.accept
-        )
+        await run_until_stopped(gateway, close=worker.close, stop=worker.stop, beside=worker.accept)
         channel.closed.remove_done_callback(_end_at_once)
         channel.close()
 
@@ -104,7 +100,6 @@ class Worker:
     """Handles the supervisor's messages; *send* sends to the supervisor."""
 
     gateway: Gateway
-    path: DataPath
     shares: Shares
     number: int
     listening: Sequence[socket.socket]
@@ -125,12 +120,12 @@ class Worker:
             return
         self.shares.set(self.number, 0)
         self._listener = Listener(
-            self.path, self.listening, tls=self.gateway.tls, at_once=1, over=self._is_over
+            self.gateway.path, self.listening, tls=self.gateway.tls, at_once=1, over=self._is_over
         )
         log.info("accepting connections")
 
     def _is_over(self) -> bool:
-        self.shares.set(self.number, self.path.open)
+        self.shares.set(self.number, self.gateway.path.open)
         return self.shares.is_over(self.number)
 
     def close(self) -> None:
@@ -168,7 +163,7 @@ class Worker:
             hash=0 if table is None else table.hash,
             rank=rank_of(follower),
             lag_seconds=follower.lag_seconds,
-            open=self.path.open,
+            open=self.gateway.path.open,
             accepting=self._listener is not None,
             reasons=tuple(self.gateway.reasons()),
             degraded=tuple(self.gateway.degraded()),

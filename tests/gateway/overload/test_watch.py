@@ -30,7 +30,7 @@ class Machine:
         self.overload = Overload(bound)
         self.watch = OverloadWatch(
             overload=self.overload,
-            data_path=lambda: cast(DataPath, self),
+            data_path=cast(DataPath, self),
             measure=lambda: self.used,
             trim=self._trim,
         )
