@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from controller.explain.judgements import (
@@ -73,40 +73,27 @@ class _Facts:
     heartbeats: Sequence[Heartbeat]
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class Explainer:
-    """Explains sessions and jobs; both methods raise StoreUnavailable.
+    """Explains sessions and jobs; both methods raise StoreUnavailable."""
 
-    Args:
-        issuer: The ``iss`` of its tokens.
-        instance: This installation's name.
-        clock: Unix seconds.
-    """
-
-    def __init__(
-        self,
-        *,
-        store: Store,
-        inspector: BusInspector,
-        kube: Kube,
-        keys: KeySource,
-        issuer: str,
-        instance: str,
-        clock: Callable[[], float],
-    ) -> None:
-        self._store = store
-        self._inspector = inspector
-        self._kube = kube
-        self._keys = keys
-        self._issuer = issuer
-        self._instance = instance
-        self._clock = clock
-        self._turn = asyncio.Semaphore(AT_ONCE)
-        self._routes = RouteReader()
+    store: Store
+    inspector: BusInspector
+    kube: Kube
+    keys: KeySource
+    issuer: str
+    """The ``iss`` of its tokens."""
+    instance: str
+    """This installation's name."""
+    clock: Callable[[], float]
+    """Unix seconds."""
+    _turn: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AT_ONCE), init=False)
+    _routes: RouteReader = field(default_factory=RouteReader, init=False)
 
     async def job(self, job_id: str) -> Explanation:
         """Explain a job by its newest live session, or by its pods if it has none."""
         async with self._turn:
-            async with self._store.read() as transaction:
+            async with self.store.read() as transaction:
                 live = await live_sessions_of(transaction, [job_id])
             if live:
                 newest = max(live, key=lambda one: (one.created_at, one.sid))
@@ -115,7 +102,7 @@ class Explainer:
             if facts is None:
                 unknown = self._unknown("job_unknown", f"The job {job_id[:64]} does not exist")
                 return conclude([unknown], job=job_id, sid=None)
-            findings = [judge_job(facts.record, None, now=self._clock())]
+            findings = [judge_job(facts.record, None, now=self.clock())]
             if not facts.record.is_final:
                 findings += await self._pods(facts)
             return conclude(findings, job=job_id, sid=None)
@@ -129,9 +116,9 @@ class Explainer:
                 try:
                     named = peek(token)
                     sid = sid or named.sid
-                    known = await self._keys.keys_for(named.kid)
+                    known = await self.keys.keys_for(named.kid)
                     claims = verify_session_token(
-                        named, keys=known, issuer=self._issuer, now=self._clock()
+                        named, keys=known, issuer=self.issuer, now=self.clock()
                     )
                 except TokenRefused as refused:
                     findings.append(self._refused(token, refused))
@@ -140,7 +127,7 @@ class Explainer:
             return await self._session(sid, findings, claims)
 
     def _refused(self, token: str, refused: TokenRefused) -> FindingView:
-        now, ahead = self._clock(), None
+        now, ahead = self.clock(), None
         if refused.reason == "early":
             # The times are checked after the signature, so that they can be trusted.
             payload = strict_json_object(peek(token).parts.payload)
@@ -148,17 +135,17 @@ class Explainer:
         return refused_token(refused, ahead=ahead, now=now)
 
     def _unknown(self, cause: str, seen: str) -> FindingView:
-        return failed("job", cause, seen, self._clock())
+        return failed("job", cause, seen, self.clock())
 
     async def _session(
         self, sid: str, findings: list[FindingView], claims: SessionClaims | None
     ) -> Explanation:
         standing, error = await self._standing(sid, claims)
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             session = await find_session(transaction, sid)
         if claims is not None:
             used = standing.used if standing is not None else None
-            now = self._clock()
+            now = self.clock()
             findings.append(judge_token(claims, sid=sid, session=session, used=used, now=now))
             findings.append(await self._grant(claims))
         facts = await self._facts(session.job_id, session) if session is not None else None
@@ -167,7 +154,7 @@ class Explainer:
                 self._unknown("session_unknown", f"The session {sid[:64]} does not exist")
             )
             return conclude(findings, job=None, sid=sid)
-        findings.append(judge_job(facts.record, session, now=self._clock()))
+        findings.append(judge_job(facts.record, session, now=self.clock()))
         if findings[-1].ok:
             findings += await self._from_route(session, facts, standing, error)
         return conclude(findings, job=session.job_id, sid=sid)
@@ -179,15 +166,15 @@ class Explainer:
         if tool is None:
             return await self._from_route_to_app(session, facts, standing, error)
         place = session.job_id, tool, session.rank
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             runs = await runs_of(transaction, (await tools_at(transaction, [place])).values())
         run = next(iter(runs.values()), None)
         beside = await self._facts(run.id, session) if run is not None else None
         if beside is None or beside.record.is_final:
             state, _ = self._read_route(session.sid, standing)
             seen = f"The tool {tool} is not running at rank {session.rank}"
-            waits = failed("pod", "preparing", seen, self._clock())
-            return [judge_route(standing, state, error, now=self._clock()), waits]
+            waits = failed("pod", "preparing", seen, self.clock())
+            return [judge_route(standing, state, error, now=self.clock()), waits]
         # Its pod is checked like a job's.
         return await self._from_route_to_app(replace(session, rank=0), beside, standing, error)
 
@@ -198,12 +185,12 @@ class Explainer:
             GrantRevoked.member_of(sid=claims.sid, sub=claims.sub),
             GrantRevoked.member_of(sid=claims.sid),
         ]
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             revoked = await revoked_at_members(transaction, members)
-        return judge_grant(claims, revoked, now=self._clock())
+        return judge_grant(claims, revoked, now=self.clock())
 
     async def _facts(self, job_id: str, session: Session | None) -> _Facts | None:
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             record = await find_job(transaction, job_id)
             if record is None:
                 return None
@@ -219,14 +206,14 @@ class Explainer:
         jti = claims.jti if claims is not None else None
         try:
             async with asyncio.timeout(READ_SECONDS):
-                return await self._inspector.standing(sid, jti=jti), ""
+                return await self.inspector.standing(sid, jti=jti), ""
         except (BusUnavailable, TimeoutError) as error:
             return None, str(error) or "it does not respond in time"
 
     async def _reports(self) -> dict[str, GatewayReport] | None:
         try:
             async with asyncio.timeout(READ_SECONDS):
-                return await self._inspector.gateways()
+                return await self.inspector.gateways()
         except (BusUnavailable, TimeoutError):
             return None
 
@@ -234,12 +221,12 @@ class Explainer:
         self, standing: BusStanding
     ) -> tuple[FindingView, dict[str, GatewayReport]]:
         reports = await self._reports()
-        found = judge_gateways(standing, reports or {}, now=self._clock())
+        found = judge_gateways(standing, reports or {}, now=self.clock())
         if found.cause == "gateway_behind":
             # The last change is not in any report yet.
             await asyncio.sleep(_SOON_SECONDS)
             reports = await self._reports()
-            found = judge_gateways(standing, reports or {}, now=self._clock())
+            found = judge_gateways(standing, reports or {}, now=self.clock())
         return found, reports or {}
 
     # From the route to the app
@@ -248,7 +235,7 @@ class Explainer:
         self, session: Session, facts: _Facts, standing: BusStanding | None, error: str
     ) -> list[FindingView]:
         state, target = self._read_route(session.sid, standing)
-        findings = [judge_route(standing, state, error, now=self._clock())]
+        findings = [judge_route(standing, state, error, now=self.clock())]
         reports: dict[str, GatewayReport] = {}
         if standing is not None:
             found, reports = await self._gateways(standing)
@@ -260,7 +247,7 @@ class Explainer:
         job = read_known(facts.record)
         place = _place(job, facts, pods, session.rank, session.port)
         terminal = session.kind == "terminal"
-        findings.append(judge_pod(facts.record, place, terminal=terminal, now=self._clock()))
+        findings.append(judge_pod(facts.record, place, terminal=terminal, now=self.clock()))
         if terminal:
             return [*findings, await self._hub(session, facts.heartbeats, target)]
         if not findings[-1].ok:
@@ -271,9 +258,9 @@ class Explainer:
             if session.sid in report.failing
         ]
         probed = await self._probe(session, facts.record, place, target)
-        findings.append(judge_port(probed, place, failures, now=self._clock()))
+        findings.append(judge_port(probed, place, failures, now=self.clock()))
         if probed is not None and probed.connected == "open" and session.kind == "web":
-            findings.append(judge_probe(probed, failures, now=self._clock()))
+            findings.append(judge_probe(probed, failures, now=self.clock()))
         return findings
 
     def _read_route(
@@ -294,20 +281,20 @@ class Explainer:
         own = (one.hub for one in heartbeats if one.hub.id == session.hub_id)
         hub = next(own, None)
         if hub and target and (target.host, target.port) == (hub.host, hub.port):
-            return judge_hub(await probe(hub.host, hub.port), hub.id, now=self._clock())
+            return judge_hub(await probe(hub.host, hub.port), hub.id, now=self.clock())
         if await self._any_hub_alive(heartbeats):
-            return passed("port", "no shell is assigned yet", self._clock(), ok=None)
-        return failed("port", "hub_gone", "No terminal hub is alive", self._clock())
+            return passed("port", "no shell is assigned yet", self.clock(), ok=None)
+        return failed("port", "hub_gone", "No terminal hub is alive", self.clock())
 
     async def _any_hub_alive(self, heartbeats: Sequence[Heartbeat]) -> bool:
-        now = self._clock()
+        now = self.clock()
         if any(abs(now - one.seen_at) < ALIVE_SECONDS for one in heartbeats):
             return True
         if not heartbeats:
             return False
         # The hubs' clocks may differ from this one's: only the next heartbeat tells.
         await asyncio.sleep(_NEXT_HEARTBEAT_SECONDS)
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             return bool({*await read_heartbeats(transaction)} - {*heartbeats})
 
     async def _probe(
@@ -330,7 +317,7 @@ class Explainer:
     async def _service(self, record: JobRecord, rank: int) -> str | None:
         try:
             async with asyncio.timeout(READ_SECONDS):
-                given = await self._kube.get(
+                given = await self.kube.get(
                     SERVICES, rank_service_name(record.id, rank), record.namespace
                 )
         except (KubeError, TimeoutError):
@@ -341,10 +328,10 @@ class Explainer:
     # The cluster
 
     async def _list_pods(self, record: JobRecord) -> list[ObservedPod]:
-        labels = f"{INSTANCE_LABEL}={self._instance},{JOB_LABEL}={record.id}"
+        labels = f"{INSTANCE_LABEL}={self.instance},{JOB_LABEL}={record.id}"
         async with asyncio.timeout(READ_SECONDS):
             try:
-                found = await self._kube.list(PODS, record.namespace, labels=labels)
+                found = await self.kube.list(PODS, record.namespace, labels=labels)
             except NotFound:
                 return []
         return [read_pod(one) for one in found]
@@ -359,20 +346,20 @@ class Explainer:
         found, turn = list[FindingView](), LoopTurn()
         for rank in range(job.ranks):
             place = _place(job, facts, pods, rank, None)
-            found.append(judge_pod(facts.record, place, terminal=False, now=self._clock()))
+            found.append(judge_pod(facts.record, place, terminal=False, now=self.clock()))
             if not found[-1].ok:
                 return [found[-1]]
             probed = job.probed_endpoint(job.task_of(rank) or "")
             if probed is not None and place.pod is not None and not place.pod.answers:
                 place = replace(place, port=probed.port)
-                return [found[-1], judge_port(None, place, (), now=self._clock())]
+                return [found[-1], judge_port(None, place, (), now=self.clock())]
             await turn.rest()
         return found[:1]
 
     def _no_cluster(self, error: Exception) -> FindingView:
         why = str(error) or "it does not respond in time"
         seen = f"The API server is unavailable ({why})"
-        return failed("pod", "cluster_unavailable", seen, self._clock())
+        return failed("pod", "cluster_unavailable", seen, self.clock())
 
 
 def _place(

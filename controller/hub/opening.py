@@ -6,6 +6,7 @@ import asyncio
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from controller.kube.exec import ExecFailed, ExecTarget, Executor, Exited, Received, TerminalStream
@@ -68,6 +69,7 @@ class NoShell(ExecFailed):
     """The container has no known shell."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ShellStream:
     """A shell's stream that sends SIGHUP to the shell when closed; see :class:`TerminalStream`.
 
@@ -75,22 +77,14 @@ class ShellStream:
     the shell does not notice, and would wait for input as long as the container lives.
     """
 
-    def __init__(
-        self,
-        stream: TerminalStream,
-        executor: Executor,
-        container: ExecTarget,
-        *,
-        process: str,
-        began: str,
-    ) -> None:
-        self._stream = stream
-        self._executor = executor
-        self._container = container
-        self._process = process
-        self._began = began
-        self._ended = False
-        self._exited: Exited | None = None
+    stream: TerminalStream
+    executor: Executor
+    container: ExecTarget
+    _: KW_ONLY
+    process: str
+    began: str
+    _ended: bool = field(default=False, init=False)
+    _exited: Exited | None = field(default=None, init=False)
 
     async def receive(self) -> Received:
         """Return the shell's next output, or how it ended.
@@ -101,7 +95,7 @@ class ShellStream:
         """
         if self._exited is not None:
             return self._exited
-        received = await self._stream.receive()
+        received = await self.stream.receive()
         if isinstance(received, Exited):
             # After its end the process id may belong to another process.
             self._ended = True
@@ -114,11 +108,11 @@ class ShellStream:
 
     async def send(self, data: bytes) -> None:
         """Send *data* as input."""
-        await self._stream.send(data)
+        await self.stream.send(data)
 
     async def resize(self, cols: int, rows: int) -> None:
         """Resize the terminal."""
-        await self._stream.resize(cols, rows)
+        await self.stream.resize(cols, rows)
 
     async def close(self) -> None:
         """Send SIGHUP to the shell if it still runs, and close the stream."""
@@ -129,11 +123,11 @@ class ShellStream:
                     async with asyncio.timeout(HANG_UP_SECONDS):
                         await self._hang_up()
         finally:
-            await self._stream.close()
+            await self.stream.close()
 
     async def _hang_up(self) -> None:
         try:
-            await self._run(["/bin/sh", "-c", _HANG_UP, "sh", self._process])
+            await self._run(["/bin/sh", "-c", _HANG_UP, "sh", self.process])
         except ExecFailed:
             return  # the container is gone, and its shells with it
 
@@ -142,7 +136,7 @@ class ShellStream:
 
         The exit code cannot tell: a user who kills the shell causes the same one.
         """
-        command = ["/bin/sh", "-c", _IS_THE_SAME, "sh", self._began]
+        command = ["/bin/sh", "-c", _IS_THE_SAME, "sh", self.began]
         try:
             async with asyncio.timeout(_CONTAINER_SECONDS):
                 return (await self._run(command)).code == 0
@@ -151,7 +145,7 @@ class ShellStream:
 
     async def _may_run(self) -> bool:
         """Return whether the shell still runs, or cannot be looked for."""
-        command = ["/bin/sh", "-c", _RUNS_THERE, "sh", self._began, self._process]
+        command = ["/bin/sh", "-c", _RUNS_THERE, "sh", self.began, self.process]
         try:
             async with asyncio.timeout(_CONTAINER_SECONDS):
                 found = await self._run(command)
@@ -165,7 +159,7 @@ class ShellStream:
         Raises:
             ExecFailed: If the container cannot be reached.
         """
-        stream = await self._executor.open(self._container, command)
+        stream = await self.executor.open(self.container, command)
         try:
             while not isinstance(received := await stream.receive(), Exited):
                 pass

@@ -10,7 +10,7 @@ docs/plugins/accounting.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from controller.jobs.history.job_record import read_known
 from controller.site.job_defaults import JobDefaults
@@ -105,22 +105,21 @@ def _of_rank(
     return entries
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Ledger:
     """The usage ledger of jobs.
 
     Entries follow from the records of the pods and from earlier entries. Both are read, and the new
     entries written, in one transaction that locks the job. So a repetition adds no entry, and two
     concurrent calls add each entry once.
-
-    Args:
-        defaults: The period, and the resources of jobs that request none.
-        clock: Unix seconds.
     """
 
-    def __init__(self, store: Store, *, defaults: JobDefaults, clock: Callable[[], float]) -> None:
-        self._store = store
-        self._defaults = defaults
-        self._clock = clock
+    store: Store
+    _: KW_ONLY
+    defaults: JobDefaults
+    """The period, and the resources of jobs that request none."""
+    clock: Callable[[], float]
+    """Unix seconds."""
 
     async def write_up(self, job_id: str) -> float | None:
         """Enter the due usage of the job; return when more will be due, None for never.
@@ -128,7 +127,7 @@ class Ledger:
         Raises:
             StoreUnavailable: If the usage could not be entered; the ledger is unchanged.
         """
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             record = await lock_job(transaction, job_id)
             if record is None:
                 return None
@@ -147,12 +146,12 @@ class Ledger:
             attempt,
             await pod_records_of(transaction, job_id, attempt.attempt),
             await last_entries(transaction, attempt.uid),
-            now=self._clock(),
-            period_seconds=self._defaults.usage_period_seconds,
+            now=self.clock(),
+            period_seconds=self.defaults.usage_period_seconds,
         )
 
     def _entry(self, record: JobRecord, attempt: Attempt, used: UsagePeriod) -> UsageEntry:
-        job, catalogue = read_known(record), self._defaults.pods.catalogue
+        job, catalogue = read_known(record), self.defaults.pods.catalogue
         tool = record.tool or {}
         return UsageEntry(
             job_id=tool.get("job", record.id),
@@ -168,6 +167,6 @@ class Ledger:
             final=used.final,
             product=record.product,
             price=record.price,
-            resources=replica_resources(job, used.rank, catalogue, self._defaults),
-            at=self._clock(),
+            resources=replica_resources(job, used.rank, catalogue, self.defaults),
+            at=self.clock(),
         )

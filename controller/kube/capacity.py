@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, TypeAlias
 
 from controller.kube.client import Kube
@@ -41,23 +41,19 @@ class _Node:
     given: NodeCapacity
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Capacity:
-    """Sums the allocatable resources of schedulable nodes.
+    """Sums the allocatable resources of schedulable nodes."""
 
-    Args:
-        gpu_resources: The resource names that count as GPUs.
-        clock: Monotonic seconds.
-    """
-
-    def __init__(
-        self, kube: Kube, *, gpu_resources: frozenset[str], clock: Callable[[], float]
-    ) -> None:
-        self._kube = kube
-        self._gpu_resources = gpu_resources
-        self._clock = clock
-        self._known: list[_Node] | None = None
-        self._good_until = 0.0
-        self._looking = asyncio.Lock()
+    kube: Kube
+    _: KW_ONLY
+    gpu_resources: frozenset[str]
+    """The resource names that count as GPUs."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    _known: list[_Node] | None = field(default=None, init=False)
+    _good_until: float = field(default=0.0, init=False)
+    _looking: asyncio.Lock = field(default_factory=asyncio.Lock, init=False)
 
     async def __call__(self, counts: Counts = lambda _labels: True) -> NodeCapacity | None:
         """Return the capacity, at most ten seconds old; None while the cluster is unavailable.
@@ -67,7 +63,7 @@ class Capacity:
         """
         # Concurrent callers wait for the same response.
         async with self._looking:
-            if self._clock() >= self._good_until:
+            if self.clock() >= self._good_until:
                 await self._look()
         if self._known is None:
             return None
@@ -80,20 +76,20 @@ class Capacity:
 
     async def _look(self) -> None:
         try:
-            nodes = await self._kube.list(NODES, transform=NODES_READ)
+            nodes = await self.kube.list(NODES, transform=NODES_READ)
         except KubeError as error:
             log.warning("cannot list nodes", extra={"why": str(error)})
             self._known = None
         else:
             self._known = [self._read(node) for node in nodes if takes_pods(node)]
-        self._good_until = self._clock() + GOOD_FOR_SECONDS
+        self._good_until = self.clock() + GOOD_FOR_SECONDS
 
     def _read(self, node: Mapping[str, Any]) -> _Node:
         given = (node.get("status") or {}).get("allocatable") or {}
         amounts = NodeCapacity(
             cpu=_amount(given, "cpu"),
             memory=_amount(given, "memory"),
-            gpu=sum(_amount(given, name) for name in self._gpu_resources),
+            gpu=sum(_amount(given, name) for name in self.gpu_resources),
         )
         return _Node((node.get("metadata") or {}).get("labels") or {}, amounts)
 

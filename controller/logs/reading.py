@@ -36,21 +36,19 @@ class LogText:
     lost: frozenset[str]
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LogReader:
     """Reads each log from where it is complete.
 
     A log that is completely stored is read from the storage. Otherwise the pod is read, and if it
     is gone, the stored part.
-
-    Args:
-        store: Lists what is stored.
-        storage: The storage; None without one.
     """
 
-    def __init__(self, store: Store, logs: PodLogs, storage: LogStorage | None) -> None:
-        self._store = store
-        self._logs = logs
-        self._storage = storage
+    store: Store
+    """Lists what is stored."""
+    logs: PodLogs
+    storage: LogStorage | None
+    """The storage; None without one."""
 
     @asynccontextmanager
     async def text(self, pod: PodName, *, tail: int | None = None) -> AsyncIterator[LogText]:
@@ -66,7 +64,7 @@ class LogReader:
             stored = await self._complete(pod)
             if stored is None:
                 # With timestamps, which a kubelet's error message in place of a log lacks.
-                live = self._logs.records(pod, None, follow=False, tail=tail)
+                live = self.logs.records(pod, None, follow=False, tail=tail)
                 try:
                     pieces = await _begun(live, stack)
                 except KubeError as error:
@@ -90,7 +88,7 @@ class LogReader:
         counter = Counter(mark)
         stored = await self._complete(pod)
         if stored is None:
-            live = self._logs.records(pod, mark, follow=True, tail=tail, again=False)
+            live = self.logs.records(pod, mark, follow=True, tail=tail, again=False)
             try:
                 async with aclosing(live):
                     async for block in live:
@@ -109,9 +107,9 @@ class LogReader:
                 yield block
 
     async def _find(self, pod: PodName) -> StoredLog | None:
-        if self._storage is None:
+        if self.storage is None:
             return None
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             return await find_log(transaction, pod.job_id, pod.uid)
 
     async def _complete(self, pod: PodName) -> StoredLog | None:
@@ -153,10 +151,10 @@ class LogReader:
                 yield block
 
     async def _records_in(self, segment: Segment) -> bytes:
-        if self._storage is None:
+        if self.storage is None:
             return b""
         try:
-            content = await self._storage.get(segment.name)
+            content = await self.storage.get(segment.name)
             return await asyncio.to_thread(_unpacked, content)
         except Missing:
             return b""  # removed by others, or meanwhile with its job

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import Final
 
 import msgspec
@@ -46,35 +46,24 @@ class Desired:
         return f"Desired({self.route.sid})"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class DesiredRoutes:
-    """Computes the desired routes, as the leader of *term*.
+    """Computes the desired routes, as the leader."""
 
-    Args:
-        store: Holds the assignment of terminals to hubs.
-        informer: The pods; it must be complete.
-        vault: Opens the passwords of desktops.
-        base_domain: The domain of the sessions' hosts.
-        rank_services: Whether ports are reached only at the addresses of the ranks' Services.
-        positions: Queue positions of jobs, as far as they are known.
-    """
-
-    def __init__(
-        self,
-        store: FencedStore,
-        *,
-        informer: InformerCache,
-        vault: Vault,
-        base_domain: str,
-        rank_services: bool,
-        positions: Mapping[str, int],
-    ) -> None:
-        self._store = store
-        self._informer = informer
-        self._vault = vault
-        self._base_domain = base_domain
-        self._rank_services = rank_services
-        self._positions = positions
-        self._job_of_run: dict[str, str] = {}
+    store: FencedStore
+    """Holds the assignment of terminals to hubs."""
+    _: KW_ONLY
+    informer: InformerCache
+    """The pods; it must be complete."""
+    vault: Vault
+    """Opens the passwords of desktops."""
+    base_domain: str
+    """The domain of the sessions' hosts."""
+    rank_services: bool
+    """Whether ports are reached only at the addresses of the ranks' Services."""
+    positions: Mapping[str, int]
+    """Queue positions of jobs, as far as they are known."""
+    _job_of_run: dict[str, str] = field(default_factory=dict, init=False)
 
     def job_of(self, job_id: str) -> str:
         """Return the job whose sessions are affected by a change of the pods of *job_id*.
@@ -114,7 +103,7 @@ class DesiredRoutes:
         places = {_tool_of(one) for one in sessions if tool_at(one.endpoint) is not None}
         if not places:
             return {}
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             tools = await tools_at(transaction, places)
             found = await runs_of(transaction, tools.values())
         runs = {place: found[one.run] for place, one in tools.items() if one.run in found}
@@ -147,7 +136,7 @@ class DesiredRoutes:
             return None
 
     def _without_pod(self, session: Session, record: JobRecord) -> Desired | None:
-        route = route_of(session, record=record, pod=None, hub=None, base_domain=self._base_domain)
+        route = route_of(session, record=record, pod=None, hub=None, base_domain=self.base_domain)
         return None if route is None else Desired(route, None, record.id)
 
     def holds(self, desired: Desired) -> bool:
@@ -157,7 +146,7 @@ class DesiredRoutes:
             return True
         # A terminal's target id has the hub before the pod.
         uid = (route.target.id or "").rpartition("/")[2]
-        for pod in self._informer.pods.of_job(desired.pods_of):
+        for pod in self.informer.pods.of_job(desired.pods_of):
             if pod.uid == uid:
                 # A pod that is not ready may lack only another endpoint.
                 return not pod.deleting and (pod.running or route.kind == "terminal")
@@ -167,7 +156,7 @@ class DesiredRoutes:
         self, session: Session, record: JobRecord, hubs: Mapping[str, Hub]
     ) -> Desired | None:
         job = read_known(record)
-        pods = self._informer.pods.of_job(record.id)
+        pods = self.informer.pods.of_job(record.id)
         pod = pod_at(session.rank, job=job, record=record, pods=pods)
         hub = hubs.get(session.hub_id or "")
         if session.kind == "terminal" and pod is not None and may_have_shell(pod):
@@ -181,7 +170,7 @@ class DesiredRoutes:
             record=record,
             pod=pod,
             hub=hub,
-            base_domain=self._base_domain,
+            base_domain=self.base_domain,
             by=self._reach(session, record),
             probed_port=probed.port if probed is not None else None,
         )
@@ -190,7 +179,7 @@ class DesiredRoutes:
         ready = route.state == "ready"
         status = status_of(session, job=job, record=record, pod=pod, ready=ready)
         if status.phase == "queued":
-            position = self._positions.get(record.id)
+            position = self.positions.get(record.id)
             status = msgspec.structs.replace(status, position=position)
         endpoint = job.interactive.get(session.endpoint or "")
         framed = endpoint is not None and endpoint.frame
@@ -209,14 +198,14 @@ class DesiredRoutes:
             )
             return self._without_pod(session, waits if record.state == "RUNNING" else record)
         job = read_known(run)
-        pod = pod_at(0, job=job, record=run, pods=self._informer.pods.of_job(run.id))
+        pod = pod_at(0, job=job, record=run, pods=self.informer.pods.of_job(run.id))
         shown = replace(record, state=run.state, reason=run.reason, message=run.message)
         route = route_of(
             session,
             record=shown if not record.is_final else record,
             pod=pod,
             hub=None,
-            base_domain=self._base_domain,
+            base_domain=self.base_domain,
             by=self._reach(replace(session, rank=0), run),
             probed_port=session.port,
         )
@@ -226,9 +215,9 @@ class DesiredRoutes:
         return Desired(msgspec.structs.replace(route, status=status), None, run.id)
 
     def _reach(self, session: Session, record: JobRecord) -> Reach:
-        if not self._rank_services:
+        if not self.rank_services:
             return "pod"
-        services = self._informer.services.of_job(record.id)
+        services = self.informer.services.of_job(record.id)
         return service_at(session.rank, record=record, services=services)
 
     async def _assigned(
@@ -244,7 +233,7 @@ class DesiredRoutes:
         if not hubs:
             return session, None
         hub = hub or choose_hub(session.sid, hubs)
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             goes_on = await assign_shell(
                 transaction, session.sid, hub_id=hub.id, pod=pod.name, pod_uid=pod.uid
             )
@@ -256,7 +245,7 @@ class DesiredRoutes:
         if record.sealed is None:
             return None
         try:
-            return self._vault.open(record.id, record.sealed).get(name)
+            return self.vault.open(record.id, record.sealed).get(name)
         except StoreError as error:
             log.warning(
                 "cannot open the sealed password", extra={"job": record.id, "why": str(error)}

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Final
 
 from redis.asyncio import Redis
@@ -127,19 +128,17 @@ NOTICE_SECONDS: Final = 2.0
 """How long a request that revokes waits for Redis."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Notices:
-    """Sends notices of revocations.
+    """Sends notices of revocations."""
 
-    Args:
-        redis: The Redis that gateways listen to.
-        keys: This installation's keys in Redis.
-        signer: Signs notices, for gateways that accept only signed ones.
-    """
-
-    def __init__(self, redis: Redis, keys: Keys, *, signer: TableSigner | None = None) -> None:
-        self._redis = redis
-        self._keys = keys
-        self._signer = signer
+    redis: Redis
+    """The Redis that gateways listen to."""
+    keys: Keys
+    """This installation's keys in Redis."""
+    _: KW_ONLY
+    signer: TableSigner | None = None
+    """Signs notices, for gateways that accept only signed ones."""
 
     async def tell(self, event: GrantRevoked, *, term: int) -> None:
         """Notify gateways of *event*, which is in the store already. It never fails.
@@ -151,7 +150,7 @@ class Notices:
         """
         try:
             async with asyncio.timeout(NOTICE_SECONDS):
-                publisher = Publisher(self._redis, self._keys, term=term, signer=self._signer)
+                publisher = Publisher(self.redis, self.keys, term=term, signer=self.signer)
                 await publisher.notice(event)
         except PublishRefused as refused:
             log.info("a revocation is left to the leader", extra={"why": refused.reason})

@@ -7,6 +7,7 @@ that the request names, or to a terminal.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated, Final, Self
 
@@ -82,27 +83,17 @@ class _Invalid(Exception):
         self.message = message
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class SessionMaker:
-    """Makes the rows of requested sessions.
+    """Makes the rows of requested sessions."""
 
-    Args:
-        clock: Unix seconds.
-        catalogue: The products' features.
-        rank_services: Whether only declared ports can be reached.
-    """
-
-    def __init__(
-        self,
-        *,
-        clock: Callable[[], float],
-        random: Callable[[int], bytes],
-        catalogue: Catalogue,
-        rank_services: bool,
-    ) -> None:
-        self._clock = clock
-        self._random = random
-        self._catalogue = catalogue
-        self._rank_services = rank_services
+    clock: Callable[[], float]
+    """Unix seconds."""
+    random: Callable[[int], bytes]
+    catalogue: Catalogue
+    """The products' features."""
+    rank_services: bool
+    """Whether only declared ports can be reached."""
 
     def make(
         self,
@@ -141,13 +132,13 @@ class SessionMaker:
         if tool_at(wanted.endpoint) is not None:
             return self._tool_session(wanted, tool)
         kind, port, base_path = _place(wanted, job)
-        if self._rank_services and kind != "terminal":
+        if self.rank_services and kind != "terminal":
             _check_declared(port, job, wanted.rank)
-        if not self._catalogue.offers(job.product, kind):
+        if not self.catalogue.offers(job.product, kind):
             field = "kind" if wanted.endpoint is None else "endpoint"
             raise _Invalid(field, f"the job's product does not offer {kind}")
         return Session(
-            sid=make_sid(self._random),
+            sid=make_sid(self.random),
             job_id=wanted.job,
             rank=wanted.rank,
             kind=kind,
@@ -156,7 +147,7 @@ class SessionMaker:
             base_path=base_path,
             clipboard=_clipboard(wanted, kind, job),
             service_workers=_allows_service_workers(wanted, job),
-            created_at=self._clock(),
+            created_at=self.clock(),
         )
 
     def _tool_session(self, wanted: SessionItem, tool: AttachedTool | None) -> Session:
@@ -166,7 +157,7 @@ class SessionMaker:
         if wanted.clipboard not in (None, "both"):
             raise _Invalid("clipboard", CLIPBOARD_OF_WEB)
         return Session(
-            sid=make_sid(self._random),
+            sid=make_sid(self.random),
             job_id=wanted.job,
             rank=wanted.rank,
             kind="web",
@@ -174,7 +165,7 @@ class SessionMaker:
             port=endpoint["port"],
             base_path=endpoint.get("base_path", "/"),
             service_workers=endpoint.get("service_workers", False),
-            created_at=self._clock(),
+            created_at=self.clock(),
         )
 
 

@@ -11,6 +11,7 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry
@@ -54,33 +55,22 @@ def count_sign_outs(registry: CollectorRegistry) -> Callable[[Taken], None]:
     return lambda result: taken.labels(result).inc()
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class SignOutProcessor:
-    """Revokes the grants that users have signed out of, as the leader of one term.
+    """Revokes the grants that users have signed out of, as the leader of one term."""
 
-    Args:
-        store: Sessions and revocations.
-        reader: Reads the stream.
-        clock: Unix seconds.
-        publish: Has new revocations published at once.
-    """
-
-    def __init__(
-        self,
-        *,
-        store: FencedStore,
-        reader: SignOutReader,
-        clock: Callable[[], float],
-        publish: Callable[[], None],
-        count: Callable[[Taken], None],
-    ) -> None:
-        self._store = store
-        self._reader = reader
-        self._clock = clock
-        self._publish = publish
-        self._count = count
-        self._position: str | None = None
-        self._minute = 0
-        self._of_session: Counter[str] = Counter()
+    store: FencedStore
+    """Sessions and revocations."""
+    reader: SignOutReader
+    """Reads the stream."""
+    clock: Callable[[], float]
+    """Unix seconds."""
+    publish: Callable[[], None]
+    """Has new revocations published at once."""
+    count: Callable[[Taken], None]
+    _position: str | None = field(default=None, init=False)
+    _minute: int = field(default=0, init=False)
+    _of_session: Counter[str] = field(default_factory=Counter, init=False)
 
     async def run(self) -> None:
         """Process requests until cancelled.
@@ -110,32 +100,32 @@ class SignOutProcessor:
             LeadershipLost: If another controller leads.
         """
         position = await self._begin()
-        requests = await self._reader.after(position, limit=AT_ONCE)
+        requests = await self.reader.after(position, limit=AT_ONCE)
         if not requests.entries:
             await self._check_stream(position, requests.last)
             return
         revoked: list[tuple[Session, GrantRevoked]] = []
         taken: list[Taken] = []
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             for request, session in await self._with_sessions(transaction, requests.entries):
                 result = self._judge(request, session)
                 taken.append(result)
                 if result == "revoked" and session is not None:
                     whom = {"sid": session.sid, "jti": request.jti}
-                    event = await revoke(transaction, now=self._clock(), **whom)
+                    event = await revoke(transaction, now=self.clock(), **whom)
                     revoked.append((session, event))
             await record_sign_out_position(transaction, requests.entries[-1].id)
         self._position = requests.entries[-1].id
         if revoked:
-            self._publish()
+            self.publish()
         for result in taken:
-            self._count(result)
+            self.count(result)
         for session, event in revoked:
             self._record(session, event)
 
     async def _begin(self) -> str:
         if self._position is None:
-            async with self._store.read() as transaction:
+            async with self.store.read() as transaction:
                 self._position = await read_sign_out_position(transaction) or BEGINNING
         return self._position
 
@@ -146,10 +136,10 @@ class SignOutProcessor:
         if comparable_id(last) < comparable_id(position):
             log.warning("the stream of sign-outs was replaced; reading it from the beginning")
             self._position = BEGINNING
-        elif comparable_id(last)[0] / 1000 > self._clock() + AHEAD_SECONDS:
+        elif comparable_id(last)[0] / 1000 > self.clock() + AHEAD_SECONDS:
             # All of its entries have been processed.
             log.warning("the stream of sign-outs is numbered far ahead; dropping its last entry")
-            await self._reader.forget(last)
+            await self.reader.forget(last)
             self._position = BEGINNING
 
     async def _with_sessions(
@@ -165,7 +155,7 @@ class SignOutProcessor:
             return "malformed"
         if session is None:
             return "unknown"
-        minute = int(self._clock() // 60)
+        minute = int(self.clock() // 60)
         if minute != self._minute:
             self._minute = minute
             self._of_session.clear()
@@ -176,7 +166,7 @@ class SignOutProcessor:
         write_audit(
             AuditRecord(
                 event="revoked",
-                time=self._clock(),
+                time=self.clock(),
                 sid=session.sid,
                 jti=event.jti,
                 job=session.job_id,

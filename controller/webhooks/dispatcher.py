@@ -9,6 +9,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final
 
@@ -22,6 +23,7 @@ from controller.store.instance import read_store_metadata
 from controller.store.notifications import UpdateNotifications
 from controller.store.outbox.update_rows import (
     UpdateRow,
+    WebhookCursor,
     ensure_cursors,
     heads_after,
     next_update_of,
@@ -95,35 +97,25 @@ class WebhookCounts:
             self._oldest.labels(name).set_function(partial(oldest, name))
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Webhooks:
-    """Sends to all receivers while this process leads.
+    """Sends to all receivers while this process leads."""
 
-    Args:
-        store: The outbox, and the cursors of the receivers.
-        notifications: Notifies of new updates.
-        render: Returns the body of a message.
-    """
-
-    def __init__(
-        self,
-        receivers: Sequence[Receiver],
-        *,
-        store: Store,
-        notifications: UpdateNotifications,
-        render: Render,
-        counts: WebhookCounts,
-    ) -> None:
-        self._receivers = receivers
-        self._store = store
-        self._notifications = notifications
-        self._render = render
-        self._counts = counts
-        self._dispatchers: dict[str, _Dispatcher] = {}
+    receivers: Sequence[Receiver]
+    _: KW_ONLY
+    store: Store
+    """The outbox, and the cursors of the receivers."""
+    notifications: UpdateNotifications
+    """Notifies of new updates."""
+    render: Render
+    """Returns the body of a message."""
+    counts: WebhookCounts
+    _dispatchers: dict[str, _Dispatcher] = field(default_factory=dict, init=False)
 
     async def begin(self) -> None:
         """Have new receivers begin with the next update."""
-        async with self._store.write() as transaction:
-            await ensure_cursors(transaction, [one.name for one in self._receivers])
+        async with self.store.write() as transaction:
+            await ensure_cursors(transaction, [one.name for one in self.receivers])
 
     async def run(self, store: FencedStore, *, failed: Callable[[Exception], None]) -> None:
         """Send until cancelled, as the leader; unexpected errors are counted by *failed*.
@@ -134,7 +126,7 @@ class Webhooks:
         contained = Containment("cannot send webhooks", failed)
         try:
             async with asyncio.TaskGroup() as tasks:
-                for receiver in self._receivers:
+                for receiver in self.receivers:
                     self._dispatchers[receiver.name] = one = self._make(receiver, store)
                     keep_on = contained.repeat(one.run, lambda: AGAIN_SECONDS, receiver.name)
                     tasks.create_task(keep_on)
@@ -145,9 +137,9 @@ class Webhooks:
         return _Dispatcher(
             receiver,
             store=store,
-            notifications=self._notifications,
-            render=self._render,
-            counts=self._counts,
+            notifications=self.notifications,
+            render=self.render,
+            counts=self.counts,
         )
 
     def oldest_seconds(self, receiver: str) -> float:
@@ -157,28 +149,22 @@ class Webhooks:
         return 0.0 if oldest is None else max(0.0, time.time() - oldest)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class _Dispatcher:
     """Sends to one receiver. Each message is sent by a task; everything else is done in rounds."""
 
-    def __init__(
-        self,
-        receiver: Receiver,
-        *,
-        store: FencedStore,
-        notifications: UpdateNotifications,
-        render: Render,
-        counts: WebhookCounts,
-    ) -> None:
-        self._receiver = receiver
-        self._store = store
-        self._notifications = notifications
-        self._render = render
-        self._counts = counts
-        self._identity = ""
-        self._deliveries: Deliveries | None = None
-        self._woken = asyncio.Event()
-        self._saved_at = -SAVE_SECONDS
-        self._logged_at = -LOG_SECONDS
+    receiver: Receiver
+    _: KW_ONLY
+    store: FencedStore
+    notifications: UpdateNotifications
+    render: Render
+    counts: WebhookCounts
+    _saved: WebhookCursor | None = field(default=None, init=False)
+    _identity: str = field(default="", init=False)
+    _deliveries: Deliveries | None = field(default=None, init=False)
+    _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _saved_at: float = field(default=-SAVE_SECONDS, init=False)
+    _logged_at: float = field(default=-LOG_SECONDS, init=False)
 
     @property
     def oldest(self) -> float | None:
@@ -195,7 +181,7 @@ class _Dispatcher:
         deliveries = self._deliveries = await self._load()
         try:
             async with (
-                opened_sender(self._receiver, clock=time.time) as sender,
+                opened_sender(self.receiver, clock=time.time) as sender,
                 asyncio.TaskGroup() as tasks,
             ):
                 tasks.create_task(self._listen())
@@ -205,8 +191,8 @@ class _Dispatcher:
             raise (lost or others or group).exceptions[0] from None
 
     async def _load(self) -> Deliveries:
-        async with self._store.read() as transaction:
-            cursor = await read_cursor(transaction, self._receiver.name)
+        async with self.store.read() as transaction:
+            cursor = await read_cursor(transaction, self.receiver.name)
             self._saved = cursor
             self._identity = (await read_store_metadata(transaction)).identity
             first = min(cursor.pending.values(), default=None)
@@ -215,7 +201,7 @@ class _Dispatcher:
 
     async def _listen(self) -> None:
         while True:
-            await self._notifications.next.wait()
+            await self.notifications.next.wait()
             self._woken.set()
 
     async def _send_all(
@@ -249,8 +235,8 @@ class _Dispatcher:
         found: list[tuple[Send, UpdateRow | None]] = []
         more, send = False, None
         try:
-            async with self._store.read() as transaction:
-                await self._store.check(transaction)
+            async with self.store.read() as transaction:
+                await self.store.check(transaction)
                 more = await self._take_up(transaction, deliveries)
                 while (send := deliveries.next(time.monotonic())) is not None:
                     found.append((send, await self._find(transaction, send)))
@@ -274,7 +260,7 @@ class _Dispatcher:
             return False
         heads = await heads_after(transaction, deliveries.position, limit=limit)
         through = heads[-1].id if len(heads) == limit else last
-        states = self._receiver.states
+        states = self.receiver.states
         wanted = [one for one in heads if states is None or one.state in states]
         deliveries.take_up(wanted, through=through)
         return through < last and deliveries.room > 0
@@ -282,7 +268,7 @@ class _Dispatcher:
     async def _find(self, transaction: Transaction, send: Send) -> UpdateRow | None:
         if send.is_notice:
             return None
-        states = self._receiver.states
+        states = self.receiver.states
         return await next_update_of(
             transaction,
             send.job_id,
@@ -295,11 +281,11 @@ class _Dispatcher:
         self, deliveries: Deliveries, sender: Sender, send: Send, row: UpdateRow | None
     ) -> None:
         result = await self._try(sender, send, row)
-        self._counts.attempted(self._receiver.name, result.outcome)
+        self.counts.attempted(self.receiver.name, result.outcome)
         if result.outcome == "accepted":
             deliveries.accepted(send, send.last if row is None else row.id)
             if row is not None:
-                self._counts.accepted_after(self._receiver.name, time.time() - row.at)
+                self.counts.accepted_after(self.receiver.name, time.time() - row.at)
         else:
             about = {"outcome": result.outcome, "status": result.status, "why": result.why}
             self._log("a webhook was not accepted", **about)
@@ -327,7 +313,7 @@ class _Dispatcher:
 
     def _message(self, row: UpdateRow) -> Message:
         about = (self._identity, row.job_id, row.attempt, row.at, row.state)
-        return Message(make_message_id("upd", row.id, *about), self._render(row))
+        return Message(make_message_id("upd", row.id, *about), self.render(row))
 
     def _forgotten(self, through: int) -> Message:
         body = json.dumps({"event": "forgotten", "through": through}, separators=(",", ":"))
@@ -336,7 +322,7 @@ class _Dispatcher:
     def _log(self, what: str, **about: object) -> None:
         if time.monotonic() - self._logged_at >= LOG_SECONDS:
             self._logged_at = time.monotonic()
-            log.warning(what, extra={"receiver": self._receiver.name, **about})
+            log.warning(what, extra={"receiver": self.receiver.name, **about})
 
     async def _save(self, deliveries: Deliveries, *, at_once: bool = False) -> bool:
         """Store the cursor; return False if it is too early for that."""
@@ -345,7 +331,7 @@ class _Dispatcher:
             return True
         if time.monotonic() - self._saved_at < SAVE_SECONDS and not at_once:
             return False
-        async with self._store.write() as transaction:
-            await write_cursor(transaction, self._receiver.name, cursor)
+        async with self.store.write() as transaction:
+            await write_cursor(transaction, self.receiver.name, cursor)
         self._saved, self._saved_at = cursor, time.monotonic()
         return True

@@ -15,7 +15,7 @@ import ssl
 import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final, Literal
 
 import aiohttp
@@ -99,6 +99,7 @@ class AddressForbidden(OSError):
     """The receiver's name resolves to a forbidden address."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Sender:
     """Sends to one receiver, over its own connections.
 
@@ -106,18 +107,16 @@ class Sender:
     between. Redirects are not followed, and no proxy is used.
     """
 
-    def __init__(
-        self, receiver: Receiver, session: aiohttp.ClientSession, *, clock: Callable[[], float]
-    ) -> None:
-        self._receiver = receiver
-        self._session = session
-        self._clock = clock
+    receiver: Receiver
+    session: aiohttp.ClientSession
+    _: KW_ONLY
+    clock: Callable[[], float]
 
     async def send(self, message: Message) -> Result:
         """Send *message* once."""
-        timestamp = int(self._clock())
+        timestamp = int(self.clock())
         signature = sign(
-            self._receiver.secrets, message_id=message.id, timestamp=timestamp, body=message.body
+            self.receiver.secrets, message_id=message.id, timestamp=timestamp, body=message.body
         )
         headers = {
             "webhook-id": message.id,
@@ -125,8 +124,8 @@ class Sender:
             "webhook-signature": signature,
         }
         try:
-            async with self._session.post(
-                self._receiver.url, data=message.body, headers=headers, allow_redirects=False
+            async with self.session.post(
+                self.receiver.url, data=message.body, headers=headers, allow_redirects=False
             ) as response:
                 result = self._judge(response)
                 await _drain(response)
@@ -150,7 +149,7 @@ class Sender:
             outcome = "redirected"
         elif status == 410:
             outcome = "gone"
-        after = retry_after(response.headers.get("Retry-After", ""), now=self._clock()) or 0.0
+        after = retry_after(response.headers.get("Retry-After", ""), now=self.clock()) or 0.0
         return Result(outcome, status, after)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Hashable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Final, Literal, TypeVar, cast
 
 from controller.jobs.pipeline.border import PluginFailed
@@ -151,32 +151,24 @@ class PluginCalls:
         call.task.cancel()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class HookRecorder:
-    """Records in the store which hooks have run and which have failed, as the leader.
+    """Records in the store which hooks have run and which have failed, as the leader."""
 
-    Args:
-        clock: Unix seconds.
-        tries: How often a failing hook is tried.
-    """
-
-    def __init__(
-        self,
-        store: FencedStore,
-        *,
-        clock: Callable[[], float],
-        tries: int = DEFAULT_TRIES,
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._tries = tries
+    store: FencedStore
+    _: KW_ONLY
+    clock: Callable[[], float]
+    """Unix seconds."""
+    tries: int = DEFAULT_TRIES
+    """How often a failing hook is tried."""
 
     def is_due(self, failure: HookFailure) -> bool:
         """Return whether it is time to try the hook again."""
-        return failure.next_at is not None and self._clock() >= failure.next_at
+        return failure.next_at is not None and self.clock() >= failure.next_at
 
     async def record(self, seen: JobFromServer, *, hook: Hook, ran: Sequence[RanHook]) -> None:
         """Record that these plugins' hooks are done, and the times of their next monitoring."""
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             plugins = [one.plugin for one in ran]
             await record_hooks(
                 transaction,
@@ -184,7 +176,7 @@ class HookRecorder:
                 seen.attempt,
                 hook=hook,
                 plugins=plugins,
-                now=self._clock(),
+                now=self.clock(),
             )
             for one in ran:
                 if one.due is not None:
@@ -201,9 +193,9 @@ class HookRecorder:
         before: HookFailure | None,
     ) -> None:
         """Record another failure of the hook; after the last try it counts as ended."""
-        now, tries = self._clock(), 1 + (before.tries if before is not None else 0)
+        now, tries = self.clock(), 1 + (before.tries if before is not None else 0)
         pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
-        ends = failure.for_good or tries >= self._tries
+        ends = failure.for_good or tries >= self.tries
         new = HookFailure(
             hook=hook,
             plugin=failure.plugin,
@@ -214,7 +206,7 @@ class HookRecorder:
             next_at=None if ends else now + pause,
             blocked=failure.for_good,
         )
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             await record_hook_failure(transaction, seen.job.id, new)
         if ends:
             log.error(

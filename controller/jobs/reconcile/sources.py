@@ -11,6 +11,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final
 
 from controller.jobs.cluster.informer import InformerCache
@@ -54,37 +55,27 @@ def rest_after(took: float, share: float) -> float:
     return min(rest, LONGEST_REST_SECONDS)
 
 
+@dataclass(slots=True, eq=False, repr=False, kw_only=True)
 class JobSources:
-    """Enqueue jobs that another process has changed in the store, and all jobs periodically.
+    """Enqueue jobs that another process has changed in the store, and all jobs periodically."""
 
-    Args:
-        queue: Where jobs are enqueued.
-        job_changed: Called with the id of a job that another process has changed.
-        contained: Contains unexpected errors, which would end the process' leadership.
-        resync_per_second: The number of jobs a second that the resync enqueues; None: see
-            :func:`rest_after`.
-    """
-
-    def __init__(
-        self,
-        *,
-        store: Store,
-        informer: InformerCache,
-        queue: WorkQueue,
-        job_changed: Callable[[str], None],
-        contained: Containment,
-        resync_per_second: float | None,
-    ) -> None:
-        self._store = store
-        self._informer = informer
-        self._queue = queue
-        self._job_changed = job_changed
-        self._contained = contained
-        self._resync_per_second = resync_per_second
-        self._notified = asyncio.Event()
-        self._outage = Outage(
+    store: Store
+    informer: InformerCache
+    queue: WorkQueue
+    """Where jobs are enqueued."""
+    job_changed: Callable[[str], None]
+    """Called with the id of a job that another process has changed."""
+    contained: Containment
+    """Contains unexpected errors, which would end the process' leadership."""
+    resync_per_second: float | None
+    """The number of jobs a second that the resync enqueues; None: see :func:`rest_after`."""
+    _notified: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _outage: Outage = field(
+        default_factory=lambda: Outage(
             log, begins="the store cannot be read", ends="the store is read again"
-        )
+        ),
+        init=False,
+    )
 
     async def enqueue_all(self) -> int:
         """Enqueue all jobs; return the store's revision from before the read.
@@ -104,14 +95,14 @@ class JobSources:
                 return since
 
     async def _revision(self) -> int:
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             return (await read_store_metadata(transaction)).revision
 
     async def _enqueue_all(self) -> None:
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             found = dict.fromkeys(await unfinished_jobs(transaction))
-        for job_id in found | dict.fromkeys(self._informer.job_ids()):
-            self._queue.enqueue(job_id, "resync")
+        for job_id in found | dict.fromkeys(self.informer.job_ids()):
+            self.queue.enqueue(job_id, "resync")
 
     async def resync(self) -> None:
         """Enqueue all unsettled jobs periodically, in batches, until cancelled."""
@@ -119,7 +110,7 @@ class JobSources:
             await asyncio.sleep(RESYNC_SECONDS)
             unsettled: Sequence[str] = ()
             try:
-                with self._contained.of("all jobs"):
+                with self.contained.of("all jobs"):
                     unsettled = await self._unsettled()
             except StoreUnavailable as error:
                 log.warning("the store cannot be read", extra={"why": str(error)})
@@ -133,14 +124,14 @@ class JobSources:
         A job is settled once it is over and only Volcano has to remove its VolcanoJob; there may
         be thousands of those.
         """
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             found = dict.fromkeys(await unfinished_jobs(transaction))
-        cached = self._informer.jobs.job_ids()
+        cached = self.informer.jobs.job_ids()
         for start in range(0, len(cached), QUERY_JOBS):
             some, settled = cached[start : start + QUERY_JOBS], set[str]()
             # If the query fails, each of these jobs counts as unsettled.
-            with self._contained.of(f"jobs from {some[0]}"):
-                async with self._store.read() as transaction:
+            with self.contained.of(f"jobs from {some[0]}"):
+                async with self.store.read() as transaction:
                     settled = await settled_jobs(transaction, some)
             found |= dict.fromkeys(job_id for job_id in some if job_id not in settled)
         return list(found)
@@ -149,13 +140,13 @@ class JobSources:
         """Enqueue a batch, this *share* of all jobs, and wait until the next batch is due."""
         began = time.monotonic()
         for job_id in job_ids:
-            self._queue.enqueue(job_id, "resync")
-        await self._queue.background_done()
+            self.queue.enqueue(job_id, "resync")
+        await self.queue.background_done()
         took = time.monotonic() - began
-        if self._resync_per_second is None:
+        if self.resync_per_second is None:
             await asyncio.sleep(rest_after(took, share))
         else:
-            await asyncio.sleep(max(0.0, len(job_ids) / self._resync_per_second - took))
+            await asyncio.sleep(max(0.0, len(job_ids) / self.resync_per_second - took))
 
     def look_at_store(self) -> None:
         """Poll the store at once: another process has notified a change."""
@@ -171,15 +162,15 @@ class JobSources:
             self._notified.clear()
             changed: Sequence[str] = ()
             try:
-                with self._contained.of("changes in the store"):
-                    async with self._store.read() as transaction:
+                with self.contained.of("changes in the store"):
+                    async with self.store.read() as transaction:
                         changed, seen = await changed_jobs(transaction, after=seen)
                 self._outage.passed()
             except StoreUnavailable as error:
                 self._outage.failed(error)
             for job_id in changed:
                 # A revocation must not wait until a worker is free.
-                with self._contained.of(f"job {job_id}"):
-                    self._job_changed(job_id)
-                self._queue.enqueue(job_id, "store")
+                with self.contained.of(f"job {job_id}"):
+                    self.job_changed(job_id)
+                self.queue.enqueue(job_id, "store")
             await asyncio.sleep(POLL_PAUSE_SECONDS)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
 from controller.jobs.history.job_record import CommandRefused, refuse_ending
@@ -53,29 +53,19 @@ class OwnerFilter:
     project: str | None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class JobCommands:
-    """Accepts commands; every method raises StoreUnavailable if nothing could be stored.
+    """Accepts commands; every method raises StoreUnavailable if nothing could be stored."""
 
-    Args:
-        clock: Unix seconds.
-        enqueue: Called with the id of a job to reconcile.
-        catalogue: The products, which allow or forbid extensions.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        clock: Callable[[], float],
-        random: Callable[[int], bytes],
-        enqueue: Callable[[str], None],
-        catalogue: Catalogue = _ANYTHING,
-    ) -> None:
-        self._store = store
-        self._catalogue = catalogue
-        self._clock = clock
-        self._random = random
-        self._enqueue = enqueue
+    store: Store
+    _: KW_ONLY
+    clock: Callable[[], float]
+    """Unix seconds."""
+    random: Callable[[int], bytes]
+    enqueue: Callable[[str], None]
+    """Called with the id of a job to reconcile."""
+    catalogue: Catalogue = _ANYTHING
+    """The products, which allow or forbid extensions."""
 
     async def end(self, job_id: str, how: RequestedEnd = ASKED) -> JobRecord | None:
         """Request the end of the job, and return the job; None if there is none.
@@ -86,7 +76,7 @@ class JobCommands:
         async with self._locked(job_id) as (transaction, record):
             if record is None:
                 return None
-            return await request_end(transaction, record, now=self._clock(), how=how)
+            return await request_end(transaction, record, now=self.clock(), how=how)
 
     async def end_all(
         self,
@@ -104,14 +94,14 @@ class JobCommands:
         """
         ids, ended, turn = sorted(set(job_ids)), dict[str, JobRecord](), LoopTurn()
         for first in range(0, len(ids), _TOGETHER):
-            async with self._store.write() as transaction:
+            async with self.store.write() as transaction:
                 held = await lock_jobs(transaction, ids[first : first + _TOGETHER])
-                some, now = [one for one in held.values() if which(one)], self._clock()
+                some, now = [one for one in held.values() if which(one)], self.clock()
                 for record in some:
                     ended[record.id] = await request_end(transaction, record, now=now, how=how)
                     await turn.rest()
             for record in some:
-                self._enqueue(record.id)
+                self.enqueue(record.id)
         return ended
 
     async def end_batch(self, batch_id: str) -> dict[str, JobRecord]:
@@ -122,7 +112,7 @@ class JobCommands:
         Raises:
             StoreUnavailable: If some could not be stored; a repetition is safe.
         """
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             job_ids = await live_jobs_of_batch(transaction, batch_id)
         return await self.end_all(job_ids, which=_is_active)
 
@@ -149,7 +139,7 @@ class JobCommands:
             refuse_ending(record)
             if record.desired == desired:
                 return record
-            return await update_and_notify(transaction, record, now=self._clock(), desired=desired)
+            return await update_and_notify(transaction, record, now=self.clock(), desired=desired)
 
     async def extend(
         self, job_id: str, *, seconds: float, key: str | None = None
@@ -180,14 +170,14 @@ class JobCommands:
                     )
                 return record, False
             refuse_ending(record)
-            if not self._catalogue.offers(record.product, "extend"):
+            if not self.catalogue.offers(record.product, "extend"):
                 raise CommandRefused("not_offered", "the job's product offers no more time")
             if record.allocated_seconds is None:
                 raise CommandRefused("no_end", "the job was given no time that could be extended")
             more = record.allocated_seconds + seconds
             if more > LONGEST_SECONDS:
                 raise CommandRefused("too_long", "the job would have more than 300 years")
-            now, name = self._clock(), key or self._random(_KEY_BYTES).hex()
+            now, name = self.clock(), key or self.random(_KEY_BYTES).hex()
             await add_extension(transaction, job_id, name, seconds=seconds, now=now)
             record = await update_and_notify(transaction, record, now=now, allocated_seconds=more)
             return record, True
@@ -202,8 +192,8 @@ class JobCommands:
             StoreUnavailable: If it could not be stored; none was ended.
         """
         again, over = dict[str, float | None].fromkeys(job_ids), list[JobRecord]()
-        async with self._store.write() as transaction:
-            held, now = await lock_jobs(transaction, job_ids), self._clock()
+        async with self.store.write() as transaction:
+            held, now = await lock_jobs(transaction, job_ids), self.clock()
             for record in held.values():
                 if record.is_final or record.expires_at is None:
                     continue
@@ -214,7 +204,7 @@ class JobCommands:
             for record in over:
                 await request_end(transaction, record, now=now, how=EXPIRED)
         for record in over:
-            self._enqueue(record.id)
+            self.enqueue(record.id)
         return again
 
     async def acknowledge(
@@ -232,21 +222,21 @@ class JobCommands:
             StoreUnavailable: If not all could be stored; a repetition is safe.
         """
         ids = set(job_ids)
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             if through > await read_counter(transaction, "usage"):
                 return None
             for owner in owners:
                 ids |= set(await unfinished_of(transaction, user=owner.user, project=owner.project))
         ended = await self.end_all(ids, OUT_OF_FUNDS, which=_is_active)
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             reached = await raise_counter(transaction, "usage_acknowledged", through)
         return reached, list(ended)
 
     @asynccontextmanager
     async def _locked(self, job_id: str) -> AsyncIterator[tuple[Transaction, JobRecord | None]]:
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             yield transaction, await lock_job(transaction, job_id)
-        self._enqueue(job_id)
+        self.enqueue(job_id)
 
 
 def _is_active(record: JobRecord) -> bool:

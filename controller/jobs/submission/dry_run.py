@@ -13,7 +13,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final, Literal
 
 from prometheus_client import CollectorRegistry, Counter
@@ -93,28 +93,21 @@ def count_dry_runs(registry: CollectorRegistry) -> Callable[[DryRunResult], None
     return lambda result: results.labels(result).inc()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class DryRun:
-    """Has the API server try jobs, a few at a time.
+    """Has the API server try jobs, a few at a time."""
 
-    Args:
-        seconds: The timeout of one request.
-        clock: Monotonic seconds.
-    """
-
-    def __init__(
-        self,
-        kube: Kube,
-        *,
-        seconds: float,
-        clock: Callable[[], float],
-        count: Callable[[DryRunResult], None] = lambda _: None,
-    ) -> None:
-        self._kube = kube
-        self._seconds = seconds
-        self._clock = clock
-        self._count = count
-        self._places = asyncio.Semaphore(AT_ONCE)
-        self._resting_until = 0.0
+    kube: Kube
+    _: KW_ONLY
+    seconds: float
+    """The timeout of one request."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    count: Callable[[DryRunResult], None] = lambda _: None
+    _places: asyncio.Semaphore = field(
+        default_factory=lambda: asyncio.Semaphore(AT_ONCE), init=False
+    )
+    _resting_until: float = field(default=0.0, init=False)
 
     async def problems_of(
         self, plans: Sequence[Plan], allowance: TimeBudget | None = None
@@ -129,7 +122,7 @@ class DryRun:
 
         async def try_one(index: int) -> None:
             async with self._places:
-                if self._clock() >= self._resting_until:
+                if self.clock() >= self._resting_until:
                     results[index], found[index] = await self._try(plans[index])
 
         if allowance.seconds:
@@ -137,13 +130,13 @@ class DryRun:
                 for index in range(len(plans)):
                     tasks.create_task(try_one(index))
         for result in results:
-            self._count(result)
+            self.count(result)
         return found
 
     @asynccontextmanager
     async def _within(self, allowance: TimeBudget) -> AsyncIterator[None]:
         """Cancel requests that take longer than the rest of *allowance*."""
-        began = self._clock()
+        began = self.clock()
         try:
             async with asyncio.timeout(allowance.seconds):
                 yield
@@ -151,15 +144,15 @@ class DryRun:
             log.warning("the dry runs of a call took too long")
             allowance.seconds = 0.0
         else:
-            allowance.seconds = max(0.0, allowance.seconds - (self._clock() - began))
+            allowance.seconds = max(0.0, allowance.seconds - (self.clock() - began))
 
     async def _try(self, plan: Plan) -> tuple[DryRunResult, Problems]:
         job = plan.volcano_job
         try:
-            async with asyncio.timeout(self._seconds):
-                await self._kube.try_create(VCJOBS, job.manifest(), job.namespace)
+            async with asyncio.timeout(self.seconds):
+                await self.kube.try_create(VCJOBS, job.manifest(), job.namespace)
         except TimeoutError:
-            self._rest(REST_SECONDS, f"no response within {self._seconds:g} s")
+            self._rest(REST_SECONDS, f"no response within {self.seconds:g} s")
         except KubeError as refusal:
             is_down = isinstance(refusal, Unavailable | Throttled)
             if is_down and verdict_on(refusal, "dry_run") != "final":
@@ -181,8 +174,8 @@ class DryRun:
         if queue is None:
             return ()
         try:
-            async with asyncio.timeout(self._seconds):
-                await self._kube.get(QUEUES, queue)
+            async with asyncio.timeout(self.seconds):
+                await self.kube.get(QUEUES, queue)
         except NotFound as error:
             # Without Volcano there is no such resource, and the response names no queue.
             if error.details.get("name") == queue:
@@ -192,7 +185,7 @@ class DryRun:
         return ()
 
     def _rest(self, seconds: float, why: str) -> None:
-        now = self._clock()
+        now = self.clock()
         if now >= self._resting_until:  # logged once, not for each job that was under way
             log.warning(
                 "jobs are accepted without a dry run", extra={"why": why, "seconds": seconds}

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass
 from graphlib import CycleError, TopologicalSorter
 from typing import Final
 
@@ -114,26 +115,17 @@ async def take_links_of(
     await insert_session(transaction, session)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PublicLinks:
-    """The operations of plugins on links; both raise StoreUnavailable if nothing could be stored.
+    """The operations of plugins on links; both raise StoreUnavailable if nothing was stored."""
 
-    Args:
-        clock: Unix seconds.
-        enqueue: Called with the id of a job whose routes may have changed.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        clock: Callable[[], float],
-        random: Callable[[int], bytes],
-        enqueue: Callable[[str], None],
-    ) -> None:
-        self._store = store
-        self._clock = clock
-        self._random = random
-        self._enqueue = enqueue
+    store: Store
+    _: KW_ONLY
+    clock: Callable[[], float]
+    """Unix seconds."""
+    random: Callable[[int], bytes]
+    enqueue: Callable[[str], None]
+    """Called with the id of a job whose routes may have changed."""
 
     async def expose(self, job: Job) -> None:
         """Make the job's links lead to it; idempotent.
@@ -141,8 +133,8 @@ class PublicLinks:
         They were reserved at its acceptance. An adopted job reserves them here; if another job has
         them by now, the job has none.
         """
-        now = self._clock()
-        async with self._store.write() as transaction:
+        now = self.clock()
+        async with self.store.write() as transaction:
             record = await lock_job(transaction, job.id)
             problems = await why_not_links_of(transaction, job, now=now)
             if problems:
@@ -154,17 +146,17 @@ class PublicLinks:
             sessions = await live_sessions_of(transaction, [job.id])
             if record is None or record.outcome or any(one.links for one in sessions):
                 return
-            await take_links_of(transaction, job, now=now, random=self._random)
-        self._enqueue(job.id)
+            await take_links_of(transaction, job, now=now, random=self.random)
+        self.enqueue(job.id)
 
     async def release(self, job_id: str) -> None:
         """Detach the job's links from it; their owners keep them."""
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             # Most jobs have none, and a write waits for the disk.
             if not await has_links(transaction, job_id):
                 return
-        async with self._store.write() as transaction:
-            await release_links(transaction, job_id, now=self._clock())
+        async with self.store.write() as transaction:
+            await release_links(transaction, job_id, now=self.clock())
 
 
 async def refuse_claims(

@@ -7,7 +7,7 @@ that cannot run is refused when it is requested.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import Final
 
 from controller.jobs.history.job_record import CommandRefused, read_known, refuse_ending
@@ -51,29 +51,19 @@ class ToolView:
     shown: ShownTool
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Tools:
-    """Tools as the API offers them.
+    """Tools as the API offers them."""
 
-    Args:
-        clock: Unix seconds.
-        enqueue: Called with the id of a job or a run to reconcile.
-        routes: Called with the id of a job whose sessions have changed.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        *,
-        plans: ToolPlans,
-        clock: Callable[[], float],
-        enqueue: Callable[[str], None],
-        routes: Callable[[str], None],
-    ) -> None:
-        self._store = store
-        self._plans = plans
-        self._clock = clock
-        self._enqueue = enqueue
-        self._routes = routes
+    store: Store
+    _: KW_ONLY
+    plans: ToolPlans
+    clock: Callable[[], float]
+    """Unix seconds."""
+    enqueue: Callable[[str], None]
+    """Called with the id of a job or a run to reconcile."""
+    routes: Callable[[str], None]
+    """Called with the id of a job whose sessions have changed."""
 
     async def attach(self, job_id: str, name: str, *, rank: int) -> tuple[ToolView, bool] | None:
         """Attach the tool; return it, and whether it is new. None if there is no such job.
@@ -86,7 +76,7 @@ class Tools:
             CommandRefused: If the job is over, or about to be, or no jobs are accepted now.
             StoreUnavailable: If it could not be stored.
         """
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             record = await find_job(transaction, job_id)
             known = await find_tool(transaction, (job_id, name, rank))
             view = None
@@ -100,22 +90,22 @@ class Tools:
         elif view.shown.state != "ENDED":
             return view, False
         made = None
-        if name in self._plans.declared.tools:
-            job, plan = await self._plans.plan_of(record)
+        if name in self.plans.declared.tools:
+            job, plan = await self.plans.plan_of(record)
             try:
-                made = await self._plans.make(job, plan, name, rank=rank, now=self._clock())
+                made = await self.plans.make(job, plan, name, rank=rank, now=self.clock())
             except JobRejected as rejected:
                 # The declaration of the tool is wrong, and not the job or the call.
                 raise JobRejected(one.under("tool") for one in rejected.problems) from None
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             view, new = await self._keep(transaction, job_id, (job_id, name, rank), made)
-        self._enqueue(job_id)
+        self.enqueue(job_id)
         return view, new
 
     def _check(self, record: JobRecord, name: str, rank: int) -> None:
         job = read_known(record)
         problems = []
-        if name not in self._plans.declared.tools:
+        if name not in self.plans.declared.tools:
             problems.append(Problem("tool", "there is no such tool"))
         if not 0 <= rank < job.ranks:
             problems.append(Problem("rank", f"the job has ranks 0 to {job.ranks - 1}"))
@@ -141,7 +131,7 @@ class Tools:
                 return view, False
         elif made is None:
             raise JobRejected([Problem("tool", "there is no such tool")])
-        elif len(tools) >= self._plans.declared.most_per_job:
+        elif len(tools) >= self.plans.declared.most_per_job:
             raise JobRejected([Problem("tool", f"the job has {len(tools)} tools already")])
         if (await read_maintenance(transaction)).mode == "draining":
             raise CommandRefused("draining", "no tools are taken for the time being")
@@ -152,12 +142,12 @@ class Tools:
             await attach_tools(transaction, [made])
         # The leader notices the tool by the job's revision.
         count = len(tools) + (there is None)
-        record = await update_and_notify(transaction, record, now=self._clock(), tools=count)
+        record = await update_and_notify(transaction, record, now=self.clock(), tools=count)
         return await _view(transaction, made, record), True
 
     async def list(self, job_id: str) -> list[ToolView] | None:
         """Return the tools of the job; None if there is no such job."""
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             record = await find_job(transaction, job_id)
             if record is None:
                 return None
@@ -182,7 +172,7 @@ class Tools:
             StoreUnavailable: If it could not be stored; a repetition is safe.
         """
         place = job_id, name, rank
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             known = await find_tool(transaction, place)
             if known is None:
                 return False if await find_job(transaction, job_id) is not None else None
@@ -196,8 +186,8 @@ class Tools:
                 return False if job_id in held else None
             await self._detach(transaction, tool, held, left=len(tools) - 1)
         for one in sorted({job_id, tool.run or job_id}):
-            self._enqueue(one)
-        self._routes(job_id)
+            self.enqueue(one)
+        self.routes(job_id)
         return True
 
     async def _detach(
@@ -209,7 +199,7 @@ class Tools:
         left: int,
     ) -> None:
         """Remove the tool and end its sessions; *held* has the records of its job and run."""
-        now = self._clock()
+        now = self.clock()
         await detach_tool(transaction, tool)
         # A run that began after the tool was read is not locked: its own reconcile ends it.
         run = held.get(tool.run or "")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from redis.asyncio import Redis
 
+from controller.sessions.desired import DesiredRoutes
 from controller.sessions.gateways import Notices, PublishedRoutes
 from controller.sessions.publisher import RIVAL, YIELD_SECONDS, RoutePublisher
 from controller.sessions.service import SessionService
@@ -95,7 +96,7 @@ async def test_an_unbuildable_route_does_not_delay_revocations(
     async def fail(*_args: object) -> dict[str, Any]:
         raise StoreUnavailable("no terminal can be assigned")
 
-    monkeypatch.setattr(world.publisher._desired, "of", fail)
+    monkeypatch.setattr(DesiredRoutes, "of", fail)
     await world.sessions.revoke(sid, sub="eve")
 
     async def revoked() -> bool:
