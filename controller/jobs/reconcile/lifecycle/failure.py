@@ -113,7 +113,9 @@ def interrupted(seen: ObservedState, job: ObservedJob) -> SetOutcome | StartNext
     """
     runs = last_of_replicas(seen.runs.values())
     done = [run for run in runs if not was_taken(run)]
-    if len(done) == len(runs) or not _may_judge(seen) or have_succeeded(seen, done):
+    # A pod that failed may have had a successor that nobody observed: Volcano counted that one.
+    misled = any(run.phase == "Succeeded" and was_taken(run) for run in runs)
+    if not misled or not _may_judge(seen) or have_succeeded(seen, done):
         return None
     policies = policies_of(seen.record)
     followed = triggered(policies, done)
@@ -130,9 +132,9 @@ def failed(seen: ObservedState, job: ObservedJob) -> Step:
     policies = policies_of(seen.record)
     if policies and seen.pods_stale:
         return Wait()
-    if _had_succeeded(seen):
-        return ConfirmPods(SUCCEEDED)
     followed = triggered(policies, seen.runs.values())
+    if followed is None and _had_succeeded(seen):
+        return ConfirmPods(SUCCEEDED)
     if (
         followed is not None
         and policies.is_ours(followed.rule)
@@ -177,8 +179,8 @@ def _had_succeeded(seen: ObservedState) -> bool:
 
     A kubelet that starts again may refuse such pods.
     """
-    pods = (*seen.pods, *seen.departed)
-    if not any(was_undone(pod, seen.runs.get(pod.uid)) for pod in pods) or not _may_judge(seen):
+    failed = [pod for pod in (*seen.pods, *seen.departed) if pod.phase == "Failed"]
+    if not any(was_undone(pod, seen.runs.get(pod.uid)) for pod in failed) or not _may_judge(seen):
         return False
     return have_succeeded(seen, last_of_replicas(seen.runs.values()))
 

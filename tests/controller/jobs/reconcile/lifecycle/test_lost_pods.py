@@ -86,7 +86,7 @@ def test_pods_that_a_kubelet_refuses_after_their_success_have_succeeded(
 ) -> None:
     record = job(*policies, replicas=2)
     other = replace(DONE, index=1, uid="pod-1", name="j-j1-job-1")
-    refused = replace(DONE, phase="Failed", reason="UnexpectedAdmissionError", ended=None)
+    refused = REFUSED_AFTERWARDS
     seen = make_observed_state(
         record, make_observed("Failed"), refused, other, now=DUE_AT, evictions_allowed=1,
         runs=recorded_pods(record, DONE, other),
@@ -113,12 +113,23 @@ def test_a_failed_pod_that_a_kubelet_refuses_has_failed_by_itself() -> None:
     assert (step.outcome, step.reason) == (State.FAILURE, "exit_code")
 
 
-def test_a_job_that_used_up_its_retries_has_failed_though_enough_had_succeeded() -> None:
+REFUSED_AFTERWARDS = replace(DONE, phase="Failed", reason="UnexpectedAdmissionError", ended=None)
+# Kubernetes' taint manager sets the condition on pods that have ended, too.
+EVICTED_AFTERWARDS = replace(DONE, disrupted="DeletionByTaintManager", deleting=True)
+
+
+@pytest.mark.parametrize("done", [DONE, REFUSED_AFTERWARDS, EVICTED_AFTERWARDS])
+def test_a_job_that_used_up_its_retries_has_failed_though_enough_had_succeeded(
+    done: ObservedPod,
+) -> None:
     # Volcano ended the pods of the other ranks, and calls the job failed.
     record = job(on("RestartJob"), tasks=ELASTIC, max_retry=1)
     how = Ended(exit_code=3, signal=0, reason="Error", finished_at=8.0)
     failed = make_pod(1, phase="Failed", running=False, ended=how)
-    seen = make_observed_state(record, make_observed("Failed", retries=1), DONE, failed)
+    seen = make_observed_state(
+        record, make_observed("Failed", retries=1), done, failed,
+        runs=recorded_pods(record, DONE, failed),
+    )  # fmt: skip
     step = decide(seen)
     assert isinstance(step, ConfirmPods)
     assert isinstance(step.then, SetOutcome)
@@ -176,3 +187,11 @@ def test_a_gang_is_submitted_again_if_one_of_its_programs_was_interrupted() -> N
     step = decide(completed(job(replicas=2), INTERRUPTED, ALSO_DONE))
     assert isinstance(step, ConfirmPods)
     assert isinstance(step.then, StartNextAttempt)
+
+
+def test_a_completed_job_is_not_judged_by_pods_whose_successors_nobody_observed() -> None:
+    # Volcano made another pod, which succeeded and was deleted while no controller led.
+    record = job(replicas=2)
+    seen = completed(record, ALSO_DONE, runs=recorded_pods(record, EVICTED, ALSO_DONE),
+                     departed=(EVICTED,))  # fmt: skip
+    assert decide(seen) == SetOutcome(State.SUCCESS, "completed")
