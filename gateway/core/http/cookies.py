@@ -46,8 +46,8 @@ _FIRST_BYTES: Final = FOREIGN_BYTES + 8192
 """Kept of it: what the app gets, and the gateway's cookies among that."""
 _COOKIE_BYTES: Final = 4160
 """The maximum of one cookie in it; browsers store 4 KiB of name and value."""
-_OWN_KEPT: Final = 4
-"""The gateway's cookies kept after those: one of each name is valid."""
+_OWN_KEPT: Final = 2
+"""The gateway's cookies of each name kept after those: two of one name make the request invalid."""
 _MAX_NAMES: Final = 200
 _MAX_PAIRS: Final = 4096
 """The maximum number of pairs examined in all fields together; browsers keep fewer of one
@@ -122,8 +122,10 @@ def _shortened(value: bytes, *, complete: bool) -> bytes:
         return value
     end = len(value) if complete else max(0, value.rfind(b";"))
     first = truncate_cookies(value[:end], _FIRST_BYTES)
-    own = islice(_own_cookies(value, len(first), end), _OWN_KEPT)
-    kept = (one[0] for one in own)
+    own: dict[bytes, list[bytes]] = {}
+    for one in _own_cookies(value, len(first), end):
+        own.setdefault(one[1], []).append(one[0])
+    kept = chain.from_iterable(same[:_OWN_KEPT] for same in own.values())
     return b"".join((first.ljust(_FIRST_BYTES, b";"), *kept, value[end:]))
 
 

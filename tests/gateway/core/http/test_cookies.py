@@ -19,6 +19,7 @@ from gateway.core.http.cookies import (
 )
 
 OURS = b"__Host-fumarole"
+NOTICE = b"__Host-fumarole-told"
 
 
 @pytest.mark.parametrize(
@@ -226,6 +227,14 @@ def test_of_too_many_cookies_the_first_and_the_gateways_are_kept(complete: bool)
     left, ours = cut_cookie(line, OURS)
     assert (left is not None, ours) == (True, [b"ours"])
     assert short.endswith(b"\r\nX: 1\r\n" if complete else b"; a=1")
+
+
+def test_neighbours_cookies_with_gateway_names_do_not_displace_the_gateways() -> None:
+    theirs = b"; ".join(b"%b=%d" % (name, n) for n in range(4) for name in (b"fumarole", NOTICE))
+    value = b"%b; %b; __Host-fumarole=one; __Host-fumarole=two; %b" % (bomb(20), theirs, bomb(30))
+    line = without_excess(b"GET / HTTP/1.1\r\nCookie: %b\r\n" % value).split(b"\r\n")[1]
+    assert cut_cookie(line, OURS)[1] == [b"one", b"two"]
+    assert len(cut_cookie(line, NOTICE)[1]) == 2
 
 
 def test_a_cookie_within_a_dropped_one_does_not_become_a_cookie() -> None:
