@@ -238,7 +238,7 @@ class Attached:
         """Queue *piece* for the shell; return when there is room for more."""
         self._input.put_nowait(piece)
         self._input_cost += _cost(piece)
-        if self._input_cost > INPUT_BYTES:
+        while self._input_cost > INPUT_BYTES:
             self._has_room.clear()
             await self._within_bounds(self._has_room.wait())
 

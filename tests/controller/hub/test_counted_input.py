@@ -102,3 +102,24 @@ async def test_a_client_that_does_not_wait_for_the_shell_is_disconnected(
     executor.streams[0].may_type.clear()
     await client.socket.send_bytes(bytes(400_000))
     assert await client.until_closed() == TRY_LATER
+
+
+async def test_no_more_is_read_before_the_waiting_input_is_within_its_bound(
+    hub: Hub, executor: FakeExecutor
+) -> None:
+    client, other = await enter(hub), await enter(hub, "page2")
+    stream, large = executor.streams[0], b"x" * 400_000
+    stream.may_type.clear()
+    for piece in (b"a", b"b", large):
+        await client.socket.send_bytes(piece)
+    await client.socket.send_str('{"type":"ping"}')
+    pong = asyncio.create_task(client.hear("pong"))
+    await stream.until_typed(b"a")
+    for taken in (b"ab", b"ab" + large[:32768]):
+        stream.may_type.set()  # for the piece that waits
+        stream.may_type.clear()
+        await stream.until_typed(taken)
+        await answered(other)
+    assert not pong.done()
+    stream.may_type.set()
+    await pong
