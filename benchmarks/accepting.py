@@ -28,6 +28,8 @@ from typing import Any, Final, Literal, cast
 
 import uvloop
 
+from gateway.core.limits.values import Limits
+from gateway.relay.background_tasks import BackgroundTasks, Cancellable
 from gateway.relay.listening import Listener
 from gateway.workers.shares import Shares
 
@@ -54,17 +56,26 @@ class _Counting(asyncio.Protocol):
         self.transport = transport
         cast(asyncio.Transport, transport).write(b"+")
 
+    def note_arrival(self, task: Cancellable) -> None:
+        """Nobody cancels it."""
+
 
 class _Path:
     """The part of a data path that a listener uses."""
 
     def __init__(self) -> None:
         self.site: Any = self
+        self.turns: Any = self
         self.loop = asyncio.get_running_loop()
+        self.limits = Limits()
+        self.arriving = BackgroundTasks()
         self.trusted_proxies = ()
 
-    def welcome(self, _client: str) -> _Counting:
+    def accept(self, _client: str) -> _Counting:
         return _Counting()
+
+    def note_descriptor(self, descriptor: int) -> None:
+        """Connections here take turns by their share alone."""
 
 
 def _listener(*, reuse: bool, port: int = 0) -> socket.socket:
