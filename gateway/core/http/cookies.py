@@ -53,7 +53,7 @@ _MAX_PAIRS: Final = 4096
 """The maximum number of pairs examined in all fields together; browsers keep fewer of one
 domain."""
 _NAME: Final = re.compile(TOKEN)
-_FIELD: Final = re.compile(rb"(\ncookie:)([^\r\n]*)", re.IGNORECASE)
+_LONG_FIELD: Final = re.compile(rb"(\ncookie:)([^\r\n]{%d,})" % (_LONG_BYTES + 1), re.IGNORECASE)
 
 _DOMAIN: Final = re.compile(rb";[ \t]*domain[ \t]*(?:[=;]|$)", re.IGNORECASE)
 # Whole attributes; a cookie can have thirty thousand, so they are not split.
@@ -112,13 +112,13 @@ def without_excess(head: bytes) -> bytes:
     others, so that no later cookie counts as one of the first. The last one may be incomplete. A
     field with a cookie that no browser stores is kept: it may be too large.
     """
-    return _FIELD.sub(
+    return _LONG_FIELD.sub(
         lambda field: field[1] + _shortened(field[2], complete=field.end() < len(head)), head
     )
 
 
 def _shortened(value: bytes, *, complete: bool) -> bytes:
-    if len(value) <= _LONG_BYTES or _has_oversized_cookie(value):
+    if _has_oversized_cookie(value):
         return value
     end = len(value) if complete else max(0, value.rfind(b";"))
     first = truncate_cookies(value[:end], _FIRST_BYTES)
