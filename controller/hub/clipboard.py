@@ -33,30 +33,30 @@ class ClipboardGuard:
 
     def feed(self, data: bytes) -> bytes:
         """Return the part of *data*, and of data held back before, that may be shown."""
-        data, self._held = _EXECUTED.sub(b"\\1\x1b", self._held + data), b""
-        shown = bytearray()
-        while data:
-            data = self._leave_out(data) if self._within else self._show(data, shown)
+        data = _EXECUTED.sub(b"\\1\x1b", self._held + data)
+        self._held, shown, at = b"", bytearray(), 0
+        while at < len(data):
+            at = self._leave_out(data, at) if self._within else self._show(data, at, shown)
         return bytes(shown)
 
-    def _show(self, data: bytes, shown: bytearray) -> bytes:
-        begin = _BEGIN.search(data)
+    def _show(self, data: bytes, at: int, shown: bytearray) -> int:
+        begin = _BEGIN.search(data, at)
         if begin is not None:
-            shown += data[: begin.start()]
+            shown += data[at : begin.start()]
             self._within = True
-            return data[begin.end() :]
-        perhaps = _PERHAPS.search(data, max(0, len(data) - _LONGEST_PREFIX))
+            return begin.end()
+        perhaps = _PERHAPS.search(data, max(at, len(data) - _LONGEST_PREFIX))
         until = perhaps.start() if perhaps is not None else len(data)
-        shown += data[:until]
+        shown += data[at:until]
         self._held = data[until:]
-        return b""
+        return len(data)
 
-    def _leave_out(self, data: bytes) -> bytes:
-        end = _END.search(data)
+    def _leave_out(self, data: bytes, at: int) -> int:
+        end = _END.search(data, at)
         if end is None:
             # This may be the first half of a terminator.
             self._held = data[-1:] if data[-1:] in (b"\x1b", b"\xc2") else b""
-            return b""
+            return len(data)
         self._within = False
         broken_off = end[0] == b"\x1b"
-        return data[end.start() if broken_off else end.end() :]
+        return end.start() if broken_off else end.end()
