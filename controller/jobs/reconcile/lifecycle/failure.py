@@ -15,6 +15,7 @@ from controller.jobs.history.job_record import JobEvent, Outcome, State, read_kn
 from controller.jobs.history.pod_records import was_taken, was_undone
 from controller.jobs.history.policy_timers import wanted_timers
 from controller.jobs.history.retries import (
+    NO_POLICIES,
     Policies,
     Triggered,
     has_failed,
@@ -117,11 +118,10 @@ def interrupted(seen: ObservedState, job: ObservedJob) -> SetOutcome | StartNext
     misled = any(run.phase == "Succeeded" and was_taken(run) for run in runs)
     if not misled or not _may_judge(seen) or have_succeeded(seen, done):
         return None
-    policies = policies_of(seen.record)
-    followed = triggered(policies, done)
+    followed = triggered(policies_of(seen.record), done)
     if followed is not None and followed.rule.action == "CompleteJob":
         return None
-    return after_failure(seen, job, policies, None)
+    return after_failure(seen, job, NO_POLICIES, None)  # to Volcano, no pod has failed
 
 
 def failed(seen: ObservedState, job: ObservedJob) -> Step:

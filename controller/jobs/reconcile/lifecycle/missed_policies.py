@@ -26,6 +26,7 @@ from controller.jobs.history.failures import explain_run
 from controller.jobs.history.job_record import read_known
 from controller.jobs.history.pod_records import was_taken
 from controller.jobs.history.retries import (
+    NO_POLICIES,
     Policies,
     Triggered,
     by_replica,
@@ -117,15 +118,17 @@ def _lost_pods(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait | No
     lost = [pod for pod in seen.staying() if pod.uid in runs and was_taken(runs[pod.uid])]
     if not lost or not seen.still_runs() or seen.parked is not None:
         return None
-    spec, policies = read_known(seen.record), policies_of(seen.record)
+    spec = read_known(seen.record)
     possible = Counter({task.name: task.replicas for task in spec.effective_tasks})
     possible.subtract(run.task for run in runs.values() if run.phase == "Failed" or was_taken(run))
-    if spec.interactive or is_enough(spec, possible) or triggered(policies, runs.values()):
+    if spec.interactive or is_enough(spec, possible):
+        return None
+    if triggered(policies_of(seen.record), runs.values()) is not None:
         return None
     due_at = seen.ended_since_of(lost) + LOST_SECONDS
     if seen.now < due_at:
         return Wait(due_at)
-    step = after_failure(seen, job, policies, None)
+    step = after_failure(seen, job, NO_POLICIES, None)
     return ConfirmPods(step) if isinstance(step, StartNextAttempt) else None
 
 

@@ -146,8 +146,11 @@ def completed(of: JobRecord, *pods: ObservedPod, **fields: Any) -> ObservedState
     return make_observed_state(of, make_observed("Completed"), *pods, **values | fields)
 
 
-def test_a_job_whose_interrupted_program_ended_well_is_submitted_again() -> None:
-    seen = completed(job(), INTERRUPTED)
+@pytest.mark.parametrize("policies", [[], [on("RestartJob")]])
+def test_a_job_whose_interrupted_program_ended_well_is_submitted_again(
+    policies: list[dict[str, Any]],
+) -> None:
+    seen = completed(job(*policies), INTERRUPTED)
     step = decide(seen)
     assert isinstance(step, ConfirmPods)
     assert isinstance(step.then, StartNextAttempt)
@@ -158,6 +161,7 @@ def test_a_job_whose_interrupted_program_ended_well_is_submitted_again() -> None
     assert isinstance(step, ConfirmPods)
     assert isinstance(step.then, SetOutcome)
     assert (step.then.outcome, step.then.reason) == (State.FAILURE, "evicted")
+    assert (step.then.message or "").endswith("The node was low on disk")
     # The pods' watch may be behind that of the VolcanoJobs.
     assert decide(replace(seen, pods_stale=True)) == Wait()
     # Volcano deletes ended VolcanoJobs.
@@ -195,3 +199,8 @@ def test_a_completed_job_is_not_judged_by_pods_whose_successors_nobody_observed(
     seen = completed(record, ALSO_DONE, runs=recorded_pods(record, EVICTED, ALSO_DONE),
                      departed=(EVICTED,))  # fmt: skip
     assert decide(seen) == SetOutcome(State.SUCCESS, "completed")
+
+
+def test_no_retry_is_used_for_a_program_that_was_interrupted() -> None:
+    seen = lost(INTERRUPTED, of=job(on("RestartJob"), replicas=2), evictions_allowed=0)
+    assert decide(seen) == Wait()
