@@ -276,14 +276,15 @@ class Prerequisites:
         self._rights_until[namespace] = now + RIGHTS_SECONDS
         try:
             await self._restore_rights(namespace)
-        except NotFound:
-            return
         except KubeError as error:
             extra = {"namespace": namespace, "why": str(error)}
             log.warning("role bindings cannot be restored", extra=extra)
 
     async def _restore_rights(self, namespace: str) -> None:
-        found = await self._kube.get(NAMESPACES, namespace)
+        try:
+            found = await self._kube.get(NAMESPACES, namespace)
+        except NotFound:
+            return
         labels = found["metadata"].get("labels") or {}
         is_going = (found.get("status") or {}).get("phase") == "Terminating"
         if labels.get(INSTANCE_LABEL) == self._instance and not is_going:

@@ -321,3 +321,23 @@ async def test_role_bindings_are_restored_once_a_minute_in_our_namespaces_only(
     clock.now += RIGHTS_SECONDS
     await prerequisites.restore_rights("bound")
     assert await admin.list(ROLE_BINDINGS, "bound")
+
+
+async def test_a_missing_role_of_a_binding_is_logged(
+    kube: Kube,
+    admin: Kube,
+    clock: Clock,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    metadata = {"name": "unbound", "labels": {INSTANCE_LABEL: "test"}}
+    await admin.create(NAMESPACES, {"metadata": metadata})
+
+    async def create(*_: object, **__: object) -> None:
+        raise NotFound('clusterroles.rbac.authorization.k8s.io "fumarole-jobs" not found')
+
+    monkeypatch.setattr(Kube, "create", create)
+    grant = RoleGrant(role="fumarole-jobs", namespace="system", account="controller")
+    prerequisites = Prerequisites(kube, instance="test", clock=clock, grants=[grant])
+    await prerequisites.restore_rights("unbound")
+    assert "role bindings cannot be restored" in caplog.text
