@@ -27,7 +27,8 @@ WINDOW_BYTES: Final = 128 * 1024
 PAUSE_SECONDS: Final = 1.0
 HANG_UP_SECONDS: Final = 2.0
 MOST_CLIENTS: Final = 64
-"""The most clients whose input is counted; the one that attached longest ago is forgotten first."""
+"""The most clients that have left and whose input stays counted. The count of an attached client is
+never forgotten: a page that is told a lower one would send again what the shell has."""
 MOST_TYPISTS: Final = 4096
 """The most grants that are remembered as having sent input to one shell."""
 
@@ -63,9 +64,10 @@ BEGUN_ANEW: Final = ShellEnd(REPLACED, "a user who had sent input was revoked: a
 class ClientInput:
     """The input of a client over all its connections, of which only the latest may send."""
 
-    __slots__ = ("reader", "typed")
+    __slots__ = ("name", "reader", "typed")
 
     def __init__(self) -> None:
+        self.name = ("", "")
         self.typed = 0
         """How many bytes were sent to the shell."""
         self.reader: Reader | None = None
@@ -265,14 +267,20 @@ class Shell:
         return reader
 
     def _go_on_with_input(self, reader: Reader, name: tuple[str, str]) -> None:
-        reader.input = self._inputs.pop(name, reader.input)
-        self._inputs[name] = reader.input
-        if len(self._inputs) > MOST_CLIENTS:
-            del self._inputs[next(iter(self._inputs))]
+        reader.input.name = name
+        reader.input = self._inputs.setdefault(name, reader.input)
         earlier, reader.input.reader = reader.input.reader, reader
         if earlier is not None and earlier.ending is None:
             earlier.ending = ATTACHED_AGAIN
             earlier.changed.set()
+
+    def _keep_count(self, of: ClientInput) -> None:
+        """Keep the count of a client that leaves, instead of the one that left longest ago."""
+        of.reader = None
+        self._inputs[of.name] = self._inputs.pop(of.name)
+        left = [name for name, one in self._inputs.items() if one.reader is None]
+        for name in left[:-MOST_CLIENTS]:
+            del self._inputs[name]
 
     def _place(self, resume: Resume | None) -> int:
         ring = self.scrollback
@@ -294,6 +302,8 @@ class Shell:
     def leave(self, reader: Reader) -> None:
         """Remove a client."""
         self._readers.discard(reader)
+        if reader.input.reader is reader:
+            self._keep_count(reader.input)
         self._moved.set()
         self._let_go()
 

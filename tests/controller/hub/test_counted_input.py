@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from controller.hub import attached
+from controller.hub import attached, shell
 from controller.hub.protocol import REPLACED, TRY_LATER
 from tests.controller.hub.attaching import Client, Hub
 from tests.controller.hub.streams import FakeExecutor
@@ -123,3 +123,19 @@ async def test_no_more_is_read_before_the_waiting_input_is_within_its_bound(
     assert not pong.done()
     stream.may_type.set()
     await pong
+
+
+async def test_the_count_of_a_client_outlives_many_other_clients(
+    hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A page that is told 0 again would send once more what the shell has.
+    monkeypatch.setattr(shell, "MOST_CLIENTS", 2)
+    client = await enter(hub)
+    await client.socket.send_bytes(b"ls\n")
+    await answered(client)
+    others = [await enter(hub, f"other{number}") for number in range(4)]
+    for other in others[1:]:
+        await other.socket.close()
+    await client.socket.close()
+    await enter(hub, "another")
+    assert (await enter(hub)).said("attached")[0]["typed"] == 3
