@@ -246,7 +246,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         kubeconfig=environment.optional("KUBECONFIG", _kubeconfig),
         plugins=_plugin_choice(environment),
         jobs=read_job_defaults(environment, session_url=_session_url(public_url)),
-        logs=read_logs_place(environment),
+        logs=read_logs_place(environment, is_used=roles != {"hub"}),
         prometheus=_prometheus(environment),
         webhooks=_webhooks(environment, leads="reconciler" in roles),
         log=read_log_settings(environment),

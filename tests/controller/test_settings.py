@@ -69,6 +69,15 @@ def test_a_hub_needs_no_orchestrator_settings(values: dict[str, str]) -> None:
         read(values | {"FUMAROLE_CONTROLLER_ROLES": "api"})
 
 
+def test_a_hub_needs_no_place_for_logs(values: dict[str, str]) -> None:
+    # One ConfigMap is for hubs, too, which have neither the volume nor the credentials.
+    for name in ("FOLDER", "S3_CREDENTIALS_FILE"):
+        values[f"FUMAROLE_CONTROLLER_LOGS_{name}"] = "/proc/no/such/place"
+    assert read(values | {"FUMAROLE_CONTROLLER_ROLES": "hub"}).logs is None
+    with pytest.raises(SettingsError):
+        read(values)
+
+
 @pytest.mark.parametrize(
     ("name", "value"),
     [
