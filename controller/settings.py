@@ -55,6 +55,15 @@ _STAND_IN_URL = urlsplit("https://missing.invalid")
 _MOST_DRY_RUN_SECONDS = 10.0
 
 
+def _bus_signer(environment: Environment, instance: str, *, is_used: bool) -> TableSigner | None:
+    """Return what signs the route table; a process that is only a hub does not have the key."""
+    name = "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE"
+    if is_used:
+        return environment.optional(name, lambda raw: _signer(raw, instance))
+    environment.optional(name, text)
+    return None
+
+
 def _signer(raw: str, instance: str) -> TableSigner:
     first, *_ = read_signing_keys(Path(raw).read_bytes())
     return TableSigner(first, instance=instance)
@@ -240,9 +249,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
         **read,
         store_url=_store_url(environment),
         link_keys=environment.required("FUMAROLE_LINK_KEY_FILE", key_file, (b"",)),
-        bus_signer=environment.optional(
-            "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE", lambda raw: _signer(raw, read["instance"])
-        ),
+        bus_signer=_bus_signer(environment, read["instance"], is_used=roles != {"hub"}),
         kubeconfig=environment.optional("KUBECONFIG", _kubeconfig),
         plugins=_plugin_choice(environment),
         jobs=read_job_defaults(environment, session_url=_session_url(public_url)),

@@ -69,11 +69,14 @@ def test_a_hub_needs_no_orchestrator_settings(values: dict[str, str]) -> None:
         read(values | {"FUMAROLE_CONTROLLER_ROLES": "api"})
 
 
-def test_a_hub_needs_no_place_for_logs(values: dict[str, str]) -> None:
-    # One ConfigMap is for hubs, too, which have neither the volume nor the credentials.
-    for name in ("FOLDER", "S3_CREDENTIALS_FILE"):
-        values[f"FUMAROLE_CONTROLLER_LOGS_{name}"] = "/proc/no/such/place"
-    assert read(values | {"FUMAROLE_CONTROLLER_ROLES": "hub"}).logs is None
+@pytest.mark.parametrize(
+    "name", ["LOGS_FOLDER", "LOGS_S3_CREDENTIALS_FILE", "BUS_SIGNING_KEY_FILE"]
+)
+def test_a_hub_needs_no_files_that_only_controllers_use(values: dict[str, str], name: str) -> None:
+    # One ConfigMap is for hubs, too, which mount neither the volume nor the Secrets.
+    values[f"FUMAROLE_CONTROLLER_{name}"] = "/proc/no/such/place"
+    settings = read(values | {"FUMAROLE_CONTROLLER_ROLES": "hub"})
+    assert (settings.logs, settings.bus_signer) == (None, None)
     with pytest.raises(SettingsError):
         read(values)
 
