@@ -114,7 +114,7 @@ def test_plugin_settings_are_parsed_by_field_type(values: dict[str, str]) -> Non
         ("URL", "ftp://x", "FUMAROLE_PLUGIN_ACCOUNTS_URL is wrong: URL scheme should be"),
         ("TRIES", "many", "FUMAROLE_PLUGIN_ACCOUNTS_TRIES is wrong: Input should be a valid int"),
         ("PRICES", '{"a": "x"}', "FUMAROLE_PLUGIN_ACCOUNTS_PRICES is wrong: a: Input should be"),
-        ("PRICES", "{", "FUMAROLE_PLUGIN_ACCOUNTS_PRICES is wrong: Input should be a valid dict"),
+        ("PRICES", "{", "FUMAROLE_PLUGIN_ACCOUNTS_PRICES is wrong: should be an object"),
         ("TOKEN", "can", "FUMAROLE_PLUGIN_ACCOUNTS_TOKEN is wrong: *** is too short"),
         ("TRIES", "99", "FUMAROLE_PLUGIN_ACCOUNTS_* is wrong: too much altogether"),
         ("TRIES", "98", "FUMAROLE_PLUGIN_ACCOUNTS_* cannot be read: RuntimeError"),

@@ -246,7 +246,8 @@ class JobChecks:
         # by then.
         images = self._defaults.images
         refused = tuple(images.problems(job)) if images is not None else ()
-        refused += (wrong_tools := tuple(self._tools.problems(job)))
+        wrong_tools = tuple(self._tools.problems(job)) if job.tools else ()
+        refused += wrong_tools
         try:
             self._pipeline.refuse_unclaimed(job)
             job, problems = completion.complete(job)
@@ -254,7 +255,8 @@ class JobChecks:
             if job.kind is not None:
                 refused += tuple(self._defaults.kinds.problems(job))
             plan = await self._pipeline.plan(job)
-            tools = await self._tools.of_new(job, plan, now=0.0) if not wrong_tools else []
+            asks_for_tools = job.tools and not wrong_tools
+            tools = await self._tools.of_new(job, plan, now=0.0) if asks_for_tools else []
         except JobRejected as rejected:
             return CheckResult((*refused, *rejected.problems), job_id=job.id)
         except PluginFailed as failure:

@@ -26,7 +26,7 @@ from controller.jobs.history.job_record import (
     next_state,
     to_keep,
 )
-from controller.jobs.history.pod_records import own_are_recorded
+from controller.jobs.history.pod_records import own_are_recorded, was_taken
 from controller.jobs.reconcile.lifecycle.failure import (
     aborted_or_terminated,
     completed,
@@ -41,6 +41,7 @@ from controller.jobs.reconcile.lifecycle.observed_state import ObservedState, mu
 from controller.jobs.reconcile.lifecycle.removal import kept_by_finalizers, removal, revived_at
 from controller.jobs.reconcile.lifecycle.sidecars import only_sidecars_run
 from controller.jobs.reconcile.lifecycle.steps import (
+    SUCCEEDED,
     SUSPENDED,
     AbortVolcanoJob,
     AdoptNewerAttempt,
@@ -70,7 +71,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     UpdateStatus,
     Wait,
 )
-from controller.jobs.spec.accepted import has_delayed
+from controller.jobs.spec.accepted import has_delayed, has_policies
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.relations import Predecessor
 from controller.volcano.names import CREATED_ANNOTATION
@@ -279,6 +280,8 @@ def _by_phase(seen: ObservedState, job: ObservedJob) -> Step:
             return _timed_policies(seen, job) or _left_undone(seen, job, step)
         case Progress.ENDING:
             return _ending(seen, job)
+        case Progress.SUCCEEDED if seen.record.ordered is None and not _were_pods_taken(seen):
+            return SUCCEEDED
         case Progress.SUCCEEDED:
             return _with_news_of_pods(seen, completed(seen, job))
         case Progress.FAILED:
@@ -287,6 +290,11 @@ def _by_phase(seen: ObservedState, job: ObservedJob) -> Step:
             return _aborted_or_terminated(seen, job)
         case _:
             assert_never(progress)
+
+
+def _were_pods_taken(seen: ObservedState) -> bool:
+    """Return whether the cluster ended a pod: Volcano may have counted it as succeeded."""
+    return any(was_taken(run) for run in seen.runs.values())
 
 
 def _with_news_of_pods(seen: ObservedState, step: Step) -> Step:
@@ -319,7 +327,10 @@ def _timed_policies(seen: ObservedState, job: ObservedJob) -> Step | None:
 
 
 def _left_undone(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
-    return step if seen.pods_stale or seen.jobs_stale else missed_first(seen, job, step)
+    if seen.pods_stale or seen.jobs_stale:
+        return step
+    is_lost = _were_pods_taken(seen) and seen.still_runs()
+    return missed_first(seen, job, step) if is_lost or has_policies(seen.record.spec) else step
 
 
 def _companions_first(seen: ObservedState, step: Step) -> Step:
