@@ -17,7 +17,7 @@ WORK_SECONDS: Final = 0.001
 
 
 class Turn:
-    """What one client may use of the loop before others are served."""
+    """The time that one client may use the loop before others are served."""
 
     def __init__(self) -> None:
         self._until = perf_counter() + WORK_SECONDS

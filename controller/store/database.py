@@ -280,7 +280,7 @@ class Store:
 class FencedStore:
     """The store of the leader of one term, who can write until another leader is elected.
 
-    What only a leader may do takes this store: then it cannot write without the fence.
+    Work for the leader alone takes this store: then it cannot write without the fence.
     """
 
     unfenced: Store

@@ -85,7 +85,7 @@ transport calls it."""
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class Context:
-    """What the connections of a data path share: what it depends on, and the other connections.
+    """Shared by the connections of a data path: its dependencies, and the registers of connections.
 
     - ``make_page`` returns a fresh aiohttp protocol for one request, such as a ``web.Server``: the
       ``server`` of ``web.AppRunner(app, handle_signals=False, handler_cancellation=True)`` after

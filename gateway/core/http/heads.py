@@ -19,8 +19,8 @@ MAX_HEAD_BYTES: Final = 65536
 """Of a head without its cookies. Neighbour sessions set cookies too, so cookies have a limit of
 their own."""
 MAX_COOKIE_BYTES: Final = 262144
-"""Of all ``Cookie`` fields of a request, names and line ends included. What nobody reads of them is
-dropped before (:mod:`gateway.core.http.request_reader`)."""
+"""Of all ``Cookie`` fields of a request, names and line ends included. Cookies that nobody reads
+are dropped before (:mod:`gateway.core.http.request_reader`)."""
 MAX_TARGET_BYTES: Final = 16384
 MAX_FIELDS: Final = 256
 MAX_MEMBERS: Final = 256
