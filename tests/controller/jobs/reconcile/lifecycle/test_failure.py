@@ -11,6 +11,7 @@ from controller.jobs.reconcile.lifecycle.failure import GIVING_UP_SECONDS
 from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     ConfirmGivenUp,
+    ConfirmGone,
     ConfirmNotRefused,
     ConfirmPods,
     SetOutcome,
@@ -111,6 +112,11 @@ def test_events_of_failed_pods_are_awaited_for_half_a_minute() -> None:
     others = (job(on("AbortJob")), replace(restarts, ordered="AbortJob", ordered_why="so"))
     for one in (replace(seen, runs=gone("a")), *(replace(seen, record=one) for one in others)):
         assert isinstance(decide(one), ConfirmPods)
+    # Volcano has removed the VolcanoJob meanwhile.
+    removed = replace(seen, job=None, last=ended)
+    assert decide(removed) == Wait(130.0)
+    assert isinstance(decide(replace(removed, now=130.0)), ConfirmGone)
+    assert decide(replace(removed, now=130.0, pods_stale=True)) == Wait()
 
 
 QUOTA = {"uid": UID, "reason": "forbidden", "message": "exceeded quota", "details": {}}

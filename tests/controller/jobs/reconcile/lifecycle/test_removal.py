@@ -330,13 +330,13 @@ def test_a_cancelled_job_names_the_finalizers_that_keep_its_volcano_job() -> Non
         uid=UID, state="CANCELING", desired="ended", outcome="SUCCESS", reason="asked",
         message="ended as asked", details={"by": "ada"}, removed_uid=UID,
     )  # fmt: skip
-    going = make_observed(deleting=True, finalizers=("audit.example.org/keep",))
+    going = make_observed(deleting=True, finalizers=("a.example.org/x", "b.example.org/y"))
     going = replace(going, asked_to_end_at=700.0)
     # The API server's clock is ten minutes ahead.
     seen = make_observed_state(ending, going, completed=True, now=105.0, clock_offset=600.0)
     assert decide(seen) == Wait(100.0 + KEPT_SECONDS)
     step = decide(replace(seen, now=110.0))
-    text = "its VolcanoJob is deleted, and its finalizers keep it: audit.example.org/keep"
+    text = "its VolcanoJob is deleted, and its finalizers keep it: a.example.org/x, b.example.org/y"
     assert step == UpdateStatus(JobEvent.WAITS, "asked", text)
     assert isinstance(step, UpdateStatus)
     assert step.details == {"by": "ada"}
