@@ -1,6 +1,6 @@
 """The durable state, in SQL: SQLite on one machine, PostgreSQL for several replicas.
 
-- ``tables``: the tables. ``migrations``: how a database reaches this version's schema.
+- ``tables``: the tables. ``migrations``: how a database reaches their schema.
 - ``database``: connections; transactions that read, write, or write as the leader.
   ``sqlite``: SQLite without blocking the event loop. ``postgresql``: its limits and locks.
 - ``jobs``, ``sessions``, ``outbox``, ``instance``: queries. Each takes a transaction, so that the

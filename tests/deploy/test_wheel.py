@@ -81,7 +81,7 @@ IMPORT_ALL = """
 import importlib, pkgutil, sys
 for package in map(importlib.import_module, ("shared", sys.argv[1])):
     for found in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
-        if not found.name.endswith(("__main__", "migrations.env")):
+        if not found.name.endswith("__main__"):
             importlib.import_module(found.name)
 """
 PAGES = {
