@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
+from math import inf
 from typing import Any, Final
 
 from controller.volcano.names import (
@@ -77,6 +78,7 @@ _LONGEST_NAME: Final = 253
 """Of an object (Kubernetes, "Object Names and IDs")."""
 _NOT_YET: Final = frozenset({"", "ContainerCreating", "PodInitializing"})
 """The kubelet's reasons for a container that is starting normally."""
+_CLOCKS_DIFFER_SECONDS: Final = 30.0  # those of nodes and of servers
 _EVICTED_BY_VOLCANO: Final = "Evict"
 """The reason that Volcano's scheduler gives the condition Ready before it preempts a pod."""
 
@@ -152,7 +154,7 @@ def read_pod(given: Mapping[str, Any]) -> ObservedPod:
     state = container.get("state") or {}
     waiting, running = state.get("waiting") or {}, state.get("running") or {}
     terminated = state.get("terminated") or {}
-    disrupted, disruption = _disruption(status)
+    disrupted, disruption = _disruption(status, terminated)
     unscheduled, undetermined = _unscheduled(status)
     return ObservedPod(
         namespace=_shared(metadata.get("namespace", "")),
@@ -211,10 +213,7 @@ def read_time(text: object) -> float | None:
 
 
 _ENDS: Final = frozenset(
-    {
-        *("Completing", "Terminating", "Aborting", "Completed", "Terminated", "Aborted"),
-        "Failed",
-    }
+    ("Completing", "Terminating", "Aborting", "Completed", "Terminated", "Aborted", "Failed")
 )
 
 
@@ -385,12 +384,17 @@ def _node_unready_since(spec: Mapping[str, Any], status: Mapping[str, Any]) -> f
     return read_time(ready.get("lastTransitionTime"))
 
 
-def _disruption(status: Mapping[str, Any]) -> tuple[str, str]:
-    """Return why the cluster evicted a pod: the reason and the message."""
+def _disruption(status: Mapping[str, Any], terminated: Mapping[str, Any]) -> tuple[str, str]:
+    """Return why the cluster evicted a pod: the reason and the message.
+
+    Kubernetes' taint manager marks pods that have ended, too. That interrupted no program.
+    """
+    ended_at = read_time(terminated.get("finishedAt")) or inf
     for one in status.get("conditions") or ():
         of_target = one.get("type") == "DisruptionTarget" and one.get("status") == "True"
         of_volcano = one.get("type") == "Ready" and one.get("reason") == _EVICTED_BY_VOLCANO
-        if of_target or of_volcano:
+        at = read_time(one.get("lastTransitionTime")) or 0.0
+        if (of_target or of_volcano) and at <= ended_at + _CLOCKS_DIFFER_SECONDS:
             word = plain_text(one.get("reason"), _LONGEST_WORD)
             message = plain_text(one.get("message"), _LONGEST)
             if word in EVICTIONS:

@@ -186,6 +186,23 @@ def test_the_exit_is_read_from_the_jobs_own_container() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("finished", "disrupted"),
+    [("10:00:00", ""), ("10:05:10", "TerminationByKubelet"), ("10:05:50", "TerminationByKubelet"),
+     # The clocks of nodes and servers differ a little.
+     ("10:04:50", "TerminationByKubelet"), (None, "TerminationByKubelet")],
+)  # fmt: skip
+def test_a_pod_that_had_ended_when_its_node_was_drained_was_not_disrupted(
+    finished: str | None, disrupted: str
+) -> None:
+    at = finished and f"2026-11-21T{finished}Z"
+    taken = {"type": "DisruptionTarget", "status": "True", "reason": "TerminationByKubelet",
+             "lastTransitionTime": "2026-11-21T10:05:10Z"}  # fmt: skip
+    ended = container(terminated={"exitCode": 0, "finishedAt": at})
+    seen = read_pod(pod(phase="Succeeded", containerStatuses=ended, conditions=[taken]))
+    assert (seen.disrupted, seen.was_evicted) == (disrupted, bool(disrupted))
+
+
 @pytest.mark.parametrize("text", [None, "", "now", 3, "2026-13-01T00:00:00Z"])
 def test_a_malformed_time_is_read_as_none(text: object) -> None:
     assert read_time(text) is None
