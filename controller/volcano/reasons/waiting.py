@@ -281,14 +281,21 @@ def _fits(wanted: Mapping[str, int], node: NodeRoom) -> bool:
 
 
 def _requests(spec: Mapping[str, Any]) -> dict[str, int]:
-    """Return the requests of a pod: of all containers, or of its largest init container."""
-    together = Counter[str]()
+    """Return the requests of a pod: of all containers together, or of the largest init container.
+
+    Sidecars go on beside the containers, and beside init containers after them (Kubernetes,
+    "Sidecar Containers", "Resource sharing within containers").
+    """
+    sidecars, largest = Counter[str](), Counter[str]()
+    for one in spec.get("initContainers") or ():
+        if one.get("restartPolicy") == "Always":
+            sidecars.update(_requested(one))
+        else:
+            largest |= sidecars + Counter(_requested(one))
+    together = sidecars.copy()
     for one in spec.get("containers") or ():
         together.update(_requested(one))
-    for one in spec.get("initContainers") or ():
-        for name, amount in _requested(one).items():
-            together[name] = max(together[name], amount)
-    return {name: amount for name, amount in together.items() if amount > 0}
+    return dict(+(together | largest))
 
 
 def _requested(container: Mapping[str, Any]) -> dict[str, int]:

@@ -17,12 +17,23 @@ def node(labels: dict[str, str] | None = None, **fields: Any) -> NodeRoom:
     return found
 
 
-def job(*, init: dict[str, str] | None = None, select: Any = None, **asked: str) -> dict[str, Any]:
+def job(
+    *,
+    init: dict[str, str] | None = None,
+    sidecar: dict[str, str] | None = None,
+    select: Any = None,
+    **asked: str,
+) -> dict[str, Any]:
     amounts = {name.replace("gpu", "nvidia.com/gpu"): amount for name, amount in asked.items()}
     spec: dict[str, Any] = {
         "nodeSelector": select,
         "containers": [{"resources": {"limits": amounts}}, {"resources": None}],
-        "initContainers": [{"resources": {"requests": init}}] if init else None,
+        "initContainers": [
+            {"restartPolicy": "Always", "resources": {"requests": sidecar}},
+            {"resources": {"requests": init}},
+        ]
+        if init or sidecar
+        else None,
     }
     return {"spec": {"tasks": [{"name": "job", "template": {"spec": spec}}]}}
 
@@ -36,6 +47,10 @@ def job(*, init: dict[str, str] | None = None, select: Any = None, **asked: str)
         (job(memory="64Gi"), [node()], "64Gi memory, and the largest node has 32Gi", ["memory"]),
         # An init container needs room too.
         (job(cpu="1", init={"cpu": "9"}), [node()], "asks for 9 cpu", ["cpu"]),
+        # A sidecar goes on beside the containers, and beside the init containers after it.
+        (job(cpu="7", sidecar={"cpu": "1"}), [node()], None, None),
+        (job(cpu="8", sidecar={"cpu": "1"}), [node()], "asks for 9 cpu", ["cpu"]),
+        (job(cpu="1", sidecar={"cpu": "2"}, init={"cpu": "7"}), [node()], "for 9 cpu", ["cpu"]),
         (job(gpu="1"), [], "there is no node that takes pods now", None),
         (job(cpu="1", select={"pool": "a100"}), [node({"pool": "t4"})],
          "no node with the labels pool=a100", None),
