@@ -16,6 +16,7 @@ import socket
 import ssl
 import sys
 import threading
+from collections.abc import Iterable
 from contextlib import suppress
 from importlib.util import find_spec, module_from_spec
 from ipaddress import ip_address, ip_network
@@ -96,6 +97,7 @@ __all__ = [
     "load_kube_config",
     "prepare_connections",
     "proxy_for",
+    "remove_files_except",
     "tls_of",
 ]
 
@@ -153,6 +155,19 @@ def forget_lost_files() -> None:
             if content in (str(found), found.decode(errors="replace")):
                 continue
         del files[content]
+
+
+def remove_files_except(names: Iterable[str | None]) -> None:
+    """Remove the library's files of certificates, except those with these names.
+
+    It makes new ones whenever a credential plugin or a kubeconfig has other certificates.
+    """
+    kept, files = set(names), kube_config._temp_files
+    for content, name in list(files.items()):
+        if name not in kept:
+            with suppress(OSError):
+                Path(name).unlink()
+            del files[content]
 
 
 def tls_of(rest: Any) -> ssl.SSLContext:

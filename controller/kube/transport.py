@@ -30,6 +30,7 @@ from controller.kube.library import (
     load_incluster_config,
     load_kube_config,
     prepare_connections,
+    remove_files_except,
     tls_of,
 )
 from shared.text import http_date, retry_after
@@ -152,7 +153,10 @@ class Credentials:
         if self._contexts:
             log.info("reloaded the certificates for the API server")
         self._certificates = found
-        self.configuration.cert_file = fresh.cert_file
+        names = fresh.ssl_ca_cert, fresh.cert_file, fresh.key_file
+        current = self.configuration
+        current.ssl_ca_cert, current.cert_file, current.key_file = names
+        remove_files_except(names)
 
     async def _refresh_hook(self, _configuration: Configuration) -> None:
         await self.refresh()

@@ -195,6 +195,35 @@ async def test_files_of_certificates_within_a_kubeconfig_are_made_again(
             await kube.get(PODS, "a", "ns")
 
 
+async def test_files_of_certificates_that_are_not_used_any_more_are_removed(
+    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "temporary"
+    made.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(made))
+    site = Site(tmp_path, server)
+    await site.serve_with_new_authority("one")
+    site.show("first")
+    site.write(inline=True)
+    async with Kube.connect(site.kubeconfig) as kube:
+        await kube.get(PODS, "a", "ns")
+        before = set(made.iterdir())
+        server.good = "second"
+        site.show("second")
+        site.write(inline=True)
+        await kube.get(PODS, "a", "ns")
+        after = set(made.iterdir())
+        # One is the authority's; certificate and key are in the other one.
+        assert (len(before), len(after), len(after & before)) == (2, 2, 1)
+        # Connections that are opened later begin with these.
+        opening = PodExec.connect(
+            kube.configuration, renew=kube.renew_credentials, follow=kube.follow_certificates
+        )
+        async with opening as executor:
+            with pytest.raises(ExecFailed, match="refused with 200"):
+                await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
+
+
 async def test_a_certificate_without_its_key_is_not_loaded_yet(
     tmp_path: Path, server: Server
 ) -> None:
