@@ -11,7 +11,7 @@ import logging
 import os
 import secrets
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 
 from aiohttp import web
@@ -88,8 +88,8 @@ async def serve(configuration: Configuration, *, stopping: asyncio.Event) -> Non
     async with AsyncExitStack() as stack:
         store = await stack.enter_async_context(_open_store(settings.store_url))
         registry = make_registry()
-        core = _make_core(settings, configuration.plugins, store, registry)
         kube = await stack.enter_async_context(Kube.connect(settings.kubeconfig))
+        core = _make_core(settings, configuration.plugins, store, registry, kube.now)
         storage = await stack.enter_async_context(open_storage(settings.logs))
         redis = connect(settings.redis_url)
         stack.push_async_callback(redis.aclose)
@@ -173,7 +173,11 @@ async def _until_failed(stopping: asyncio.Event) -> AsyncIterator[ProcessTasks]:
 
 
 def _make_core(
-    settings: ControllerSettings, loaded: LoadedPlugins, store: Store, registry: CollectorRegistry
+    settings: ControllerSettings,
+    loaded: LoadedPlugins,
+    store: Store,
+    registry: CollectorRegistry,
+    clock: Callable[[], float],
 ) -> Core:
     jobs, routes = EventHandlers(), EventHandlers()
     sessions = JobSessions(store, clock=time.time, enqueue=routes.enqueue)
@@ -185,7 +189,7 @@ def _make_core(
 
     commands = JobCommands(
         store,
-        clock=time.time,
+        clock=clock,
         random=os.urandom,
         enqueue=enqueue,
         catalogue=settings.jobs.pods.catalogue,
@@ -199,7 +203,7 @@ def _make_core(
         ledger=Ledger(
             store,
             defaults=settings.jobs,
-            clock=time.time,
+            clock=clock,
         ),
         links=links,
         peers=Peers(store),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ssl
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
 from functools import partial
@@ -79,11 +80,26 @@ class Kube:
         """Have connections of *context* use certificates that are read later."""
         self._transport.credentials.follow(context)
 
+    def now(self) -> float:
+        """Return unix seconds, by this machine's clock or the API server's: by the earlier one.
+
+        What ends too early by a wrong clock is lost; what ends late is not.
+        """
+        return time.time() + min(0.0, self.clock_offset)
+
+    @property
+    def server_ahead(self) -> float:
+        """How far the API server's clock is ahead of :meth:`now`, in seconds.
+
+        Times of deletions are the server's.
+        """
+        return max(0.0, self.clock_offset)
+
     @property
     def clock_offset(self) -> float:
         """How far the API server's clock was ahead of this machine's, at its last response.
 
-        0 if they differ by less than five seconds. Times of deletions are the server's.
+        0 if they differ by less than five seconds.
         """
         return self._transport.clock_offset
 

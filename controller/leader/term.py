@@ -110,7 +110,7 @@ def _make_adoption(context: TermContext) -> Adoption:
         instance=context.settings.instance,
         namespace=context.settings.jobs.namespace,
         defaults=context.settings.jobs,
-        clock=time.time,
+        clock=context.kube.now,
     )
 
 
@@ -125,7 +125,7 @@ def _make_reconciler(
     store, core = context.store, context.core
     jobs = context.settings.jobs
     calls = PluginCalls(lambda job_id: queue.enqueue(job_id, "plugin"))
-    records = JobRecords(store, vault=core.vault, clock=time.time)
+    records = JobRecords(store, vault=core.vault, clock=context.kube.now)
     prerequisites = Prerequisites(
         context.kube,
         instance=context.settings.instance,
@@ -138,7 +138,7 @@ def _make_reconciler(
         cluster=context.cluster,
         prerequisites=prerequisites,
         priorities=PriorityValues(context.kube, clock=time.monotonic),
-        recorder=HookRecorder(store, clock=time.time, tries=context.settings.hook_tries),
+        recorder=HookRecorder(store, clock=context.kube.now, tries=context.settings.hook_tries),
         looked_until=context.looked_until,
         calls=calls,
     )
@@ -151,8 +151,8 @@ def _make_reconciler(
         rank_services=jobs.rank_services,
         is_busy=calls.is_busy,
         hide_secrets=records.hide_secrets,
-        clock=time.time,
-        clock_offset=lambda: context.kube.clock_offset,
+        clock=context.kube.now,
+        clock_offset=lambda: context.kube.server_ahead,
     )
     monitoring = Monitoring(
         store=store,
@@ -160,7 +160,7 @@ def _make_reconciler(
         observe=observer.observe,
         show=actions.view_of,
         looked_until=lambda: context.informer.looked_until,
-        clock=time.time,
+        clock=context.kube.now,
         failed=metrics.step_failed,
     )
     retention = Retention(
@@ -171,7 +171,7 @@ def _make_reconciler(
             updates=jobs.updates_seconds,
         ),
         may_be_there=context.informer.may_have_job,
-        clock=time.time,
+        clock=context.kube.now,
         failed=metrics.step_failed,
     )
     sweep = CompanionSweep(
@@ -192,7 +192,7 @@ def _make_reconciler(
         store,
         kube=context.kube,
         cluster=context.cluster,
-        clock=time.time,
+        clock=context.kube.now,
         failed=metrics.step_failed,
     )
     waiting = PendingReasons(
@@ -239,7 +239,7 @@ def _make_log_keeper(
         logs=PodLogs(context.kube),
         storage=context.log_storage,
         shown=lambda: context.informer.pods,
-        clock=time.time,
+        clock=context.kube.now,
         random=os.urandom,
         done=changed,
         failed=failed,

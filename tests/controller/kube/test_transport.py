@@ -289,6 +289,10 @@ async def test_the_servers_clock_is_known_from_its_last_response(tmp_path: Path)
         for _ in range(4):
             await kube.get(PODS, "a", "ns")
             known.append(kube.clock_offset)
+            # By the earlier of both clocks.
+            now = time.time() + min(0.0, known[-1])
+            assert kube.now() == pytest.approx(now, abs=0.5)
+            assert kube.server_ahead == 0.0
     assert known == [0.0, pytest.approx(-600.0, abs=1.5), known[1], 0.0]
 
 

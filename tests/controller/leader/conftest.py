@@ -50,11 +50,12 @@ def leading(store: Store, redis: Redis, tmp_path: Path) -> Lead:
         ).settings  # fmt: skip
         configuration = read_configuration(Environment(values))
         registry = make_registry()
-        core = _make_core(configuration.settings, configuration.plugins, store, registry)
+        plugins = configuration.plugins
         async with (
             Kube.connect(kubeconfig or nowhere) as kube,
             open_storage(configuration.settings.logs) as storage,
         ):
+            core = _make_core(configuration.settings, plugins, store, registry, kube.now)
             tasks = ProcessTasks(asyncio.Event())
             process = Process(configuration.settings, store, registry, tasks, storage)
             turns, sender = Turns(again=again), cast(Webhooks | None, webhooks)

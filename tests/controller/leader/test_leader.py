@@ -25,14 +25,14 @@ from controller.sessions.queue_positions import QueuePositions
 from controller.store.database import Store
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import find_capabilities, read_leadership
-from controller.store.jobs.job_rows import JobRecord, find_job
+from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
 from controller.store.sessions.revocations import active_revocations
 from controller.store.sessions.session_rows import Session, insert_session
 from shared.bus import BusReader, Keys, SignOutWriter
 from shared.routes.route import Route
 from tests.controller.leader.leading import Lead, Sender, World
 from tests.controller.running import eventually
-from tests.controller.samples import make_job, make_observed
+from tests.controller.samples import make_job, make_observed, make_record
 from tests.shared.samples import make_sid
 from tests.waiting import until
 
@@ -65,6 +65,19 @@ async def test_a_clock_that_differs_from_the_api_servers_is_reported(
         assert w.leader.degraded() == said
         await w.lead()
         assert set(said) <= set(w.leader.degraded())
+
+
+@pytest.mark.parametrize(("offset", "ends"), [(0.0, True), (-600.0, False), (600.0, True)])
+async def test_a_job_ends_early_by_no_clock_that_is_ahead_of_the_api_servers(
+    leading: Lead, store: Store, offset: float, ends: bool
+) -> None:
+    record = make_record(started_at=time.time() - 100.0, allocated_seconds=90.0, state="RUNNING")
+    async with store.write() as transaction:
+        await insert_job(transaction, record, labels={})
+    async with leading() as w:
+        w.leader._kube._transport.clock_offset = offset
+        due = None if ends else record.expires_at
+        assert await w.core.commands.end_if_over(["j1"]) == {"j1": due}
 
 
 async def test_a_leader_reports_what_does_not_work_yet(leading: Lead, store: Store) -> None:
