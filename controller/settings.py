@@ -16,7 +16,7 @@ import sqlalchemy as sa
 from controller.kube.kubeconfig import check_kubeconfig
 from controller.site.hook_limits import DEFAULT_TRIES, HookSeconds
 from controller.site.job_defaults import JobDefaults, read_job_defaults
-from controller.site.log_place import LogsPlace, read_logs_place
+from controller.site.log_place import LOGS_SETTINGS, LogsPlace, read_logs_place
 from controller.site.setting_values import dns_label, name_list, period
 from controller.site.webhook_receivers import Receiver, read_receivers
 from controller.store import postgresql
@@ -37,7 +37,6 @@ from shared.settings import (
     replaceable_file,
     seconds,
     setting,
-    text,
     web_url,
     writable_folder,
 )
@@ -50,18 +49,18 @@ Address = tuple[str, int]
 
 _STATE_FOLDER: Final = "FUMAROLE_CONTROLLER_STATE_FOLDER"
 _STORE_URL: Final = "FUMAROLE_CONTROLLER_STORE_URL"
+_BUS_KEY: Final = "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE"
+_WEBHOOKS: Final = "FUMAROLE_CONTROLLER_WEBHOOKS_FILE"
+_OF_CONTROLLERS: Final = (
+    *(_BUS_KEY, "FUMAROLE_CONTROLLER_PROMETHEUS_TOKEN_FILE"),
+    *(f"FUMAROLE_CONTROLLER_{name}_FILE" for name in ("KINDS", "OWNERS", "PRODUCTS", "TOOLS")),
+    *LOGS_SETTINGS,
+)
+"""What a process that is only a hub leaves out: a ConfigMap is for it and for controllers, and it
+mounts neither their volumes nor their Secrets."""
 _STAND_IN_URL = urlsplit("https://missing.invalid")
 
 _MOST_DRY_RUN_SECONDS = 10.0
-
-
-def _bus_signer(environment: Environment, instance: str, *, is_used: bool) -> TableSigner | None:
-    """Return what signs the route table; a process that is only a hub does not have the key."""
-    name = "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE"
-    if is_used:
-        return environment.optional(name, lambda raw: _signer(raw, instance))
-    environment.optional(name, text)
-    return None
 
 
 def _signer(raw: str, instance: str) -> TableSigner:
@@ -243,23 +242,26 @@ def read_settings(environment: Environment) -> ControllerSettings:
     read = environment.fields(ControllerSettings)
     roles = read["roles"]
     # Only gateways call the hub, so a process that is only a hub need not know the orchestrator.
-    needed = environment.value if roles == {"hub"} else environment.required
+    only_hub = roles == {"hub"}
+    needed = environment.value if only_hub else environment.required
     public_url = needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL)
+    environment.leave_out(_OF_CONTROLLERS if only_hub else ())
+    environment.leave_out(() if "reconciler" in roles else (_WEBHOOKS,))
     settings = ControllerSettings(
         **read,
         store_url=_store_url(environment),
         link_keys=environment.required("FUMAROLE_LINK_KEY_FILE", key_file, (b"",)),
-        bus_signer=_bus_signer(environment, read["instance"], is_used=roles != {"hub"}),
+        bus_signer=environment.optional(_BUS_KEY, lambda raw: _signer(raw, read["instance"])),
         kubeconfig=environment.optional("KUBECONFIG", _kubeconfig),
         plugins=_plugin_choice(environment),
         jobs=read_job_defaults(environment, session_url=_session_url(public_url)),
-        logs=read_logs_place(environment, is_used=roles != {"hub"}),
+        logs=None if only_hub else read_logs_place(environment),
         prometheus=_prometheus(environment),
-        webhooks=_webhooks(environment, leads="reconciler" in roles),
+        webhooks=environment.value(_WEBHOOKS, read_receivers, ()),
         log=read_log_settings(environment),
         token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", issuer_identifier, ""),
         token_jwks=read_key_source(
-            environment, "FUMAROLE_CONTROLLER_TOKEN_JWKS", needed=roles != {"hub"}
+            environment, "FUMAROLE_CONTROLLER_TOKEN_JWKS", needed=not only_hub
         ),
         public_url=public_url,
     )
@@ -289,9 +291,7 @@ def _check_hub(environment: Environment, settings: ControllerSettings) -> None:
 
 def _check_webhooks(environment: Environment, settings: ControllerSettings) -> None:
     if any(set(one.secrets) & set(settings.link_keys) for one in settings.webhooks):
-        environment.problem(
-            "FUMAROLE_CONTROLLER_WEBHOOKS_FILE", "gives a receiver the link key as its secret"
-        )
+        environment.problem(_WEBHOOKS, "gives a receiver the link key as its secret")
 
 
 def _check_rank_services(environment: Environment, settings: ControllerSettings) -> None:
@@ -322,15 +322,6 @@ def _prometheus(environment: Environment) -> Prometheus | None:
     if token is not None and url.scheme == "http" and not is_loopback_name(url.hostname or ""):
         environment.problem(name, "is http, over which a token must not be sent")
     return Prometheus(url.geturl(), token)
-
-
-def _webhooks(environment: Environment, *, leads: bool) -> tuple[Receiver, ...]:
-    """Return the receivers; a process that never leads reads none of their secrets."""
-    name = "FUMAROLE_CONTROLLER_WEBHOOKS_FILE"
-    if leads:
-        return environment.value(name, read_receivers, ())
-    environment.optional(name, text)
-    return ()
 
 
 def _plugin_choice(environment: Environment) -> PluginChoice:

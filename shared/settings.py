@@ -9,7 +9,7 @@ import ipaddress
 import os
 import re
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import field, fields
 from itertools import combinations
 from pathlib import Path
@@ -67,6 +67,11 @@ class Environment:
             if own or meant:
                 found.append(f"{name} is no setting" + (f"; {meant[0]} is one" if meant else ""))
         return found
+
+    def leave_out(self, names: Collection[str]) -> None:
+        """Read these settings as not set: this process does not use them, nor has their files."""
+        self._known.update(names)
+        self._values = {name: one for name, one in self._values.items() if name not in names}
 
     def check(self) -> None:
         """Raise SettingsError with all problems, if there are any."""

@@ -12,7 +12,10 @@ from shared.settings import Environment, existing_file, setting, text, web_url, 
 _LOGS: Final = "FUMAROLE_CONTROLLER_LOGS_"
 _FOLDER: Final = f"{_LOGS}FOLDER"
 _S3: Final = f"{_LOGS}S3_"
-_OF_BUCKETS: Final = ("S3_BUCKET", "S3_PREFIX", "S3_ENDPOINT", "S3_REGION", "S3_CREDENTIALS_FILE")
+LOGS_SETTINGS: Final = (
+    _FOLDER,
+    *(f"{_S3}{name}" for name in ("BUCKET", "PREFIX", "ENDPOINT", "REGION", "CREDENTIALS_FILE")),
+)
 _BUCKET: Final = re.compile(r"[a-z0-9][-.a-z0-9]{1,61}[a-z0-9]", re.ASCII)
 _PREFIX: Final = re.compile(r"([-_.a-zA-Z0-9]{1,100}/){0,8}", re.ASCII)
 
@@ -47,15 +50,8 @@ LogsPlace: TypeAlias = Path | Bucket | None
 """A folder, a bucket, or None if logs are not stored."""
 
 
-def read_logs_place(environment: Environment, *, is_used: bool = True) -> LogsPlace:
-    """Return the place; by default a folder beside a SQLite store.
-
-    A process that does not use it, as a hub, has neither the folder nor the file of credentials.
-    """
-    if not is_used:
-        for name in ("FOLDER", *_OF_BUCKETS):
-            environment.optional(f"{_LOGS}{name}", text)
-        return None
+def read_logs_place(environment: Environment) -> LogsPlace:
+    """Return the place; by default a folder beside a SQLite store."""
     bucket = _read_bucket(environment)
     named = environment.optional(_FOLDER, text)
     if bucket is not None:

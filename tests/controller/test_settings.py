@@ -70,13 +70,26 @@ def test_a_hub_needs_no_orchestrator_settings(values: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["LOGS_FOLDER", "LOGS_S3_CREDENTIALS_FILE", "BUS_SIGNING_KEY_FILE"]
+    "name",
+    [
+        "LOGS_FOLDER",
+        "LOGS_S3_CREDENTIALS_FILE",
+        "BUS_SIGNING_KEY_FILE",
+        "WEBHOOKS_FILE",
+        "OWNERS_FILE",
+        "KINDS_FILE",
+        "TOOLS_FILE",
+        "PRODUCTS_FILE",
+    ],
 )
 def test_a_hub_needs_no_files_that_only_controllers_use(values: dict[str, str], name: str) -> None:
-    # One ConfigMap is for hubs, too, which mount neither the volume nor the Secrets.
-    values[f"FUMAROLE_CONTROLLER_{name}"] = "/proc/no/such/place"
-    settings = read(values | {"FUMAROLE_CONTROLLER_ROLES": "hub"})
-    assert (settings.logs, settings.bus_signer) == (None, None)
+    # One ConfigMap is for hubs, too, which mount neither the volumes nor the Secrets.
+    values |= {f"FUMAROLE_CONTROLLER_{name}": "/proc/no/such/place",
+               "FUMAROLE_CONTROLLER_FAIR_SHARE": "on"}  # fmt: skip
+    environment = Environment(values | {"FUMAROLE_CONTROLLER_ROLES": "hub"})
+    settings = read_settings(environment)
+    assert (environment.problems, settings.logs, settings.bus_signer) == ([], None, None)
+    assert environment.unknown("FUMAROLE_CONTROLLER_") == []
     with pytest.raises(SettingsError):
         read(values)
 
