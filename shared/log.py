@@ -45,17 +45,21 @@ class JsonFormatter(logging.Formatter):
 
 
 class TextFormatter(logging.Formatter):
-    """Formats a record for people; escapes control characters, so that no field adds a line."""
+    """Formats a record for people; escapes control characters, so that no field adds a line.
+
+    The lines of a traceback are indented: an error's message may hold text of others.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, followed by a traceback if there is one."""
         moment = datetime.fromtimestamp(record.created).strftime("%H:%M:%S.%f")[:-3]
         fields = "".join(f" {name}={value!r}" for name, value in _fields(record).items())
-        message = _cut(record.getMessage()).encode("unicode_escape").decode()
+        message = _escaped(_cut(record.getMessage()))
         line = f"{moment} {record.levelname.lower():7} {record.name}: {message}{fields}"
         if not record.exc_info:
             return line
-        return f"{line}\n{_cut(self.formatException(record.exc_info), MAX_TRACE_CHARACTERS)}"
+        trace = _cut(self.formatException(record.exc_info), MAX_TRACE_CHARACTERS)
+        return "\n    ".join((line, *map(_escaped, trace.split("\n"))))
 
 
 class WithoutRequests(logging.Filter):
@@ -200,6 +204,10 @@ def _fields(record: logging.LogRecord) -> Mapping[str, Any]:
         for name, value in vars(record).items()
         if name not in _OWN
     }
+
+
+def _escaped(text: str) -> str:
+    return text.encode("unicode_escape").decode()
 
 
 def _cut(value: str, most: int = MAX_FIELD_CHARACTERS) -> str:

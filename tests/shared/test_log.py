@@ -57,6 +57,19 @@ def test_no_field_makes_a_second_line(formatter: logging.Formatter) -> None:
     assert "\r" not in line
 
 
+@pytest.mark.parametrize("style", ["json", "text"])
+def test_no_line_of_a_traceback_looks_like_a_record(quiet_root: None, style: Format) -> None:
+    out = io.StringIO()
+    configure(style=style, stream=out)
+    try:
+        raise ValueError("one\n12:00:00.000 error gateway: forged\r\x1b[31m\u202e")
+    except ValueError:
+        logging.getLogger("x").exception("it failed")
+    _, *more = out.getvalue().removesuffix("\n").split("\n")
+    assert all(line.startswith("    ") for line in more)
+    assert not set("\r\x1b\u202e") & set(out.getvalue())
+
+
 @pytest.mark.parametrize("formatter", [JsonFormatter(), TextFormatter()])
 def test_a_megabyte_of_a_user_name_is_cut(formatter: logging.Formatter) -> None:
     line = formatter.format(record("x" * 1_000_000, user="u" * 1_000_000))
