@@ -58,7 +58,9 @@ class Dialler:
     """Connects to targets inside the allowed networks.
 
     A name is resolved once, and exactly the addresses that were checked are dialled, so a name
-    server cannot give a different answer in between. Several addresses are raced as in RFC 8305,
+    server cannot give a different answer in between. Dials of one name share a look-up that is
+    under way: each occupies one of libuv's few threads until the system's resolver gives up, which
+    takes longer than the deadline of a dial. Several addresses are raced as in RFC 8305,
     alternating the families. An address that drops packets then costs a quarter of a second and not
     the whole deadline.
 
@@ -83,6 +85,7 @@ class Dialler:
         self._loop = loop
         self.dial_seconds = dial_seconds
         self._trust = trust
+        self._lookups: dict[str, asyncio.Task[list[str]]] = {}
         # Most targets are pods, which are dialled again and again.
         self._allowed = lru_cache(_LITERALS)(Bounds(networks, refused).allow)
 
@@ -168,14 +171,28 @@ class Dialler:
         )
 
     async def _addresses(self, target: Target) -> list[str]:
-        found = await self._loop.getaddrinfo(
-            target.host, target.port, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
-        )
-        candidates = list(dict.fromkeys(str(info[4][0]) for info in found))
-        allowed = [candidate for candidate in candidates if self._allowed(candidate)]
+        host = target.host
+        lookup = self._lookups.get(host)
+        if lookup is None:
+            lookup = self._loop.create_task(self._resolve(host), name=host)
+            self._lookups[host] = lookup
+            lookup.add_done_callback(self._looked_up)
+        await asyncio.wait((lookup,))  # a dial that is cancelled leaves it to the others
+        allowed = list(filter(self._allowed, lookup.result()))
         if not allowed:
             raise DialFailed("target_forbidden")
         return allowed
+
+    def _looked_up(self, lookup: asyncio.Task[list[str]]) -> None:
+        del self._lookups[lookup.get_name()]
+        if not lookup.cancelled():
+            lookup.exception()  # no dial may be left to take it
+
+    async def _resolve(self, host: str) -> list[str]:
+        found = await self._loop.getaddrinfo(
+            host, None, type=socket.SOCK_STREAM, proto=socket.IPPROTO_TCP
+        )
+        return list(dict.fromkeys(str(info[4][0]) for info in found))
 
 
 @lru_cache(_LITERALS)

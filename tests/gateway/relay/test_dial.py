@@ -9,7 +9,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager, suppress
 from ipaddress import ip_network
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -276,17 +276,49 @@ async def test_an_invalid_host_name_is_not_resolved(host: str) -> None:
     assert failed.value.code == "app_unreachable"
 
 
-async def test_dialling_has_a_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = asyncio.get_running_loop()
+class Resolver:
+    """The running loop, with a resolver that answers once *answered* is set."""
 
-    class Slow:
-        async def getaddrinfo(self, *_: object, **__: object) -> list[object]:
-            await asyncio.sleep(30)
-            return []
+    def __init__(self) -> None:
+        self.asked: list[object] = []
+        self.answered = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
 
-        def __getattr__(self, name: str) -> object:
-            return getattr(loop, name)
+    async def getaddrinfo(self, host: str, *_: object, **__: object) -> list[object]:
+        self.asked.append(host)
+        await self.answered.wait()
+        raise socket.gaierror(socket.EAI_AGAIN, "no name server answered")
 
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._loop, name)
+
+
+async def test_dialling_has_a_deadline() -> None:
     with pytest.raises(DialFailed) as failed:
-        await dialled("slow.example", loop=Slow(), dial_seconds=0.05)
+        await dialled("slow.example", loop=Resolver(), dial_seconds=0.05)
     assert failed.value.code == "app_timeout"
+
+
+async def test_dials_of_one_name_occupy_the_resolver_once() -> None:
+    """Also after their deadline: the system's resolver tries on."""
+    resolver = Resolver()
+    dialler = Dialler(
+        networks=NETWORKS,
+        loop=cast(asyncio.AbstractEventLoop, resolver),
+        dial_seconds=0.05,
+        trust=make_upstream_tls(None),
+    )
+
+    async def outcome(host: str) -> str:
+        with pytest.raises(DialFailed) as failed:
+            await dialler.dial(target(host), asyncio.Protocol)
+        return failed.value.code
+
+    assert set(await asyncio.gather(*map(outcome, ["slow.example"] * 8))) == {"app_timeout"}
+    assert await outcome("slow.example") == "app_timeout"
+    assert await outcome("other.example") == "app_timeout"
+    assert resolver.asked == ["slow.example", "other.example"]
+    resolver.answered.set()
+    assert await outcome("slow.example") == "app_unreachable"
+    assert await outcome("slow.example") == "app_unreachable"
+    assert resolver.asked.count("slow.example") >= 2
