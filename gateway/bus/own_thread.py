@@ -16,8 +16,9 @@ from redis.asyncio import Redis
 
 from gateway.bus.head_poller import CALL_SECONDS
 from shared.bus import BusReader, Keys, Mark
-from shared.bus.connection import check_master, named_master, translated, unavailable
+from shared.bus.connection import check_master, named_master
 from shared.bus.keys import CALL_SECONDS as REDIS_SECONDS
+from shared.bus.translation import translated, unavailable
 from shared.events import Head
 
 MARKS_AT_ONCE: Final = 64

@@ -13,11 +13,12 @@ from msgspec import UNSET, UnsetType
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from shared.bus.connection import is_sharded, translated
+from shared.bus.connection import is_sharded
 from shared.bus.keys import HEARTBEAT_SECONDS, LOG_LENGTH, Keys, text_of
 from shared.bus.reader import BusReader, read_served_head
 from shared.bus.scripts import NOTICE, PUBLISH, SWAP
 from shared.bus.signing import Signing
+from shared.bus.translation import translated
 from shared.errors import MalformedEvent, PublishRefused
 from shared.events import (
     GrantRevoked,

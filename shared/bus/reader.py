@@ -11,8 +11,9 @@ import msgspec
 from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
-from shared.bus.connection import check_master, is_sharded, translated
+from shared.bus.connection import check_master, is_sharded
 from shared.bus.keys import CALL_SECONDS, LOG_LENGTH, Keys, text_of
+from shared.bus.translation import translated
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
 from shared.events import (
     Event,

@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 from redis.asyncio import Redis
 
-from shared.bus.connection import translated
 from shared.bus.keys import Keys
 from shared.bus.reader import parse_head
+from shared.bus.translation import translated
 from shared.events import Head
 from shared.reports import (
     ACTIVITY_KEPT_SECONDS,

@@ -12,8 +12,8 @@ from typing import Final
 
 from redis.asyncio import Redis
 
-from shared.bus.connection import translated
 from shared.bus.keys import Keys
+from shared.bus.translation import translated
 
 MOST_REQUESTS: Final = 10_000
 """The maximum length of the stream; the oldest entries are dropped."""

@@ -174,7 +174,7 @@ def wrong_ways(secured: Secured, folder: Path) -> Iterator[tuple[str, tuple[str,
 async def test_no_password_is_sent_to_a_port_without_tls(
     scheme: str, path: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shared.bus.connection.HANDSHAKE_SECONDS", 0.2)
+    monkeypatch.setattr("shared.bus.tls.HANDSHAKE_SECONDS", 0.2)
     node = Node(tmp_path, free_ports(1)[0])
     async with running([node]):
         url = f"{scheme}://gateway:canary@127.0.0.1:{node.port}{path}"

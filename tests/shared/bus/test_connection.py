@@ -14,7 +14,7 @@ import pytest
 from redis.asyncio import Redis
 from redis.crc import key_slot
 
-from shared.bus import BusReader, Keys, Publisher, check_url, connect, connection
+from shared.bus import BusReader, Keys, Publisher, check_url, cluster, connect, connection
 from shared.bus.urls import parse_url
 from shared.errors import BusUnavailable, PublishRefused
 from shared.events import RouteUpserted, decode_event
@@ -214,7 +214,7 @@ async def test_a_cluster_slot_that_stays_between_nodes_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with a_migrating_slot(tmp_path) as (client, _end):
-        monkeypatch.setattr(connection, "CALL_SECONDS", 0.3)
+        monkeypatch.setattr(cluster, "CALL_SECONDS", 0.3)
         reader, now = BusReader(client, KEYS), time.time()
         with pytest.raises(BusUnavailable, match=r"the slot is on its way to another node$"):
             await reader.mark_used("t", "open", kept_until=now + 60, now=now)
