@@ -15,6 +15,7 @@ from typing import Final, NoReturn
 from controller.kube.errors import KubeError
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from shared.bounded import BoundedDict
+from shared.errors import BusUnavailable
 from shared.log import Outage
 
 MOST_KNOWN: Final = 1000
@@ -60,7 +61,7 @@ class Containment:
     ) -> NoReturn:
         """Do *work*, which concerns the object *of*, at once and again after *seconds*, for ever.
 
-        An outage of the store or of the API server ends only the round.
+        An outage of the store, of Redis or of the API server ends only the round.
 
         Raises:
             LeadershipLost: If another process leads.
@@ -71,7 +72,7 @@ class Containment:
                 try:
                     await work()
                     outage.passed()
-                except (StoreUnavailable, KubeError) as error:
+                except (StoreUnavailable, BusUnavailable, KubeError) as error:
                     outage.failed(error)
             await asyncio.sleep(seconds())
 

@@ -11,21 +11,19 @@ create.)
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
+from controller.jobs.containment import Containment
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin_models import NAMESPACED_VERBS, CompanionKind
 from controller.kube.client import Kube
-from controller.kube.errors import KubeError, NotFound
+from controller.kube.errors import KubeError, NotFound, Unavailable
 from controller.kube.kinds import ACCESS_REVIEWS
 from controller.store.database import FencedStore
-from controller.store.errors import StoreUnavailable
 from controller.store.instance import find_capabilities, store_capabilities
 from controller.volcano.preflight import PATH, read_openapi
-from shared.log import Outage
 
 AGAIN_SECONDS: Final = 300.0
 """Interval after which an upgrade of Volcano is noticed."""
@@ -36,31 +34,34 @@ FIRST_SECONDS: Final = 2.0
 log = logging.getLogger(__name__)
 
 
-async def keep_learning(kube: Kube, store: FencedStore, pipeline: Pipeline) -> None:
+async def keep_learning(
+    kube: Kube, store: FencedStore, pipeline: Pipeline, failed: Callable[[Exception], None]
+) -> None:
     """Read the cluster's OpenAPI document repeatedly; the last result stays on failures.
 
     Raises:
         LeadershipLost: If the leader of *term* is not the leader any more.
     """
     known = False
-    outage = Outage(
-        log, begins="cannot read Volcano's capabilities", ends="Volcano's capabilities are known"
-    )
-    while True:
-        try:
-            if not known:
-                async with store.read() as transaction:
-                    await pipeline.learn_from(transaction)
-            await _learn(kube, store, pipeline)
-            known = True
-            outage.passed()
-        except (KubeError, StoreUnavailable, ValueError) as error:
-            outage.failed(error)
-        await asyncio.sleep(AGAIN_SECONDS if known else FIRST_SECONDS)
+
+    async def look() -> None:
+        nonlocal known
+        if not known:
+            async with store.read() as transaction:
+                await pipeline.learn_from(transaction)
+        await _learn(kube, store, pipeline)
+        known = True
+
+    contained = Containment("cannot read Volcano's capabilities", failed)
+    await contained.repeat(look, lambda: AGAIN_SECONDS if known else FIRST_SECONDS)
 
 
 async def _learn(kube: Kube, store: FencedStore, pipeline: Pipeline) -> None:
-    learned = read_openapi(await kube.openapi(PATH))
+    document = await kube.openapi(PATH)
+    try:
+        learned = read_openapi(document)
+    except ValueError as error:
+        raise Unavailable(str(error)) from error
     async with store.write() as transaction:
         before = await find_capabilities(transaction)
         if before is None or before.digest != learned.digest:
@@ -94,11 +95,13 @@ class CompanionRights:
         self.problems: Sequence[str] = ()
         """The missing permissions, as sentences."""
 
-    async def run(self) -> None:
+    async def run(self, failed: Callable[[Exception], None]) -> None:
         """Check repeatedly; return at once if no plugin declares a kind."""
-        while self._kinds:
-            await self.look()
-            await asyncio.sleep(SOON_SECONDS if self.problems else AGAIN_SECONDS)
+        contained = Containment("cannot check the permissions of plugins", failed)
+        if self._kinds:
+            await contained.repeat(
+                self.look, lambda: SOON_SECONDS if self.problems else AGAIN_SECONDS
+            )
 
     async def look(self) -> None:
         """Check every kind; where that fails, the last result for that kind stays.

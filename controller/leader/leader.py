@@ -12,7 +12,7 @@ import os
 import random
 import socket
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from redis.asyncio import Redis
@@ -142,14 +142,14 @@ class Leader:
         async with asyncio.TaskGroup() as tasks:
             # Renewed from the beginning: reading everything may take long.
             tasks.create_task(self._election.renew())
-            tasks.create_task(keep_learning(self._kube, term.store, self._core.pipeline))
-            tasks.create_task(term.rights.run())
+            tasks.create_task(keep_learning(self._kube, term.store, self._core.pipeline, failed))
+            tasks.create_task(term.rights.run(failed))
             tasks.create_task(term.reconciler.run())
             tasks.create_task(listen_for_changes(self._process.store, term.look_at_store))
             tasks.create_task(_publish(term.publisher, term.adoption))
             positions, publisher = term.positions, term.publisher
             tasks.create_task(positions.run(publisher.routes, publisher.enqueue, failed))
-            tasks.create_task(self._take_sign_outs(term))
+            tasks.create_task(self._take_sign_outs(term, failed))
             if self._webhooks is not None:
                 tasks.create_task(self._webhooks.run(term.store, failed=failed))
 
@@ -197,7 +197,7 @@ class Leader:
                 log.warning("cannot raise the term", extra={"why": str(error)})
             await asyncio.sleep(1.0)
 
-    async def _take_sign_outs(self, term: Term) -> None:
+    async def _take_sign_outs(self, term: Term, failed: Callable[[Exception], None]) -> None:
         processor = SignOutProcessor(
             store=term.store,
             reader=SignOutReader(self._redis, Keys(self._process.settings.instance)),
@@ -205,7 +205,7 @@ class Leader:
             publish=term.publisher.look_at_store,
             count=self._count_sign_out,
         )
-        await processor.run()
+        await processor.run(failed)
 
     def _look_at_job(self, job_id: str) -> None:
         if self._term is not None:

@@ -7,7 +7,6 @@ twice changes nothing. A request can only revoke the grants of one token on one 
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -17,17 +16,15 @@ from typing import Final, Literal
 from prometheus_client import CollectorRegistry
 from prometheus_client import Counter as MetricCounter
 
+from controller.jobs.containment import Containment
 from controller.store.database import FencedStore, Transaction
-from controller.store.errors import StoreUnavailable
 from controller.store.instance import read_sign_out_position, record_sign_out_position
 from controller.store.sessions.revocations import revoke
 from controller.store.sessions.session_rows import Session, find_sessions
 from shared.audit import AuditRecord, write_audit
 from shared.bus import SignOutReader, SignOutRequest, comparable_id
 from shared.bus.sign_out_requests import BEGINNING
-from shared.errors import BusUnavailable
 from shared.events import GrantRevoked
-from shared.log import Outage
 
 LOOK_SECONDS: Final = 0.1
 AGAIN_SECONDS: Final = 1.0
@@ -69,27 +66,23 @@ class SignOutProcessor:
     """Has new revocations published at once."""
     count: Callable[[Taken], None]
     _position: str | None = field(default=None, init=False)
+    _pause: float = field(default=LOOK_SECONDS, init=False)
     _minute: int = field(default=0, init=False)
     _of_session: Counter[str] = field(default_factory=Counter, init=False)
 
-    async def run(self) -> None:
-        """Process requests until cancelled.
+    async def run(self, failed: Callable[[Exception], None]) -> None:
+        """Process requests until cancelled; unexpected errors are passed to *failed*.
 
         Raises:
             LeadershipLost: If another controller leads.
         """
-        outage = Outage(
-            log, begins="cannot process sign-outs", ends="sign-outs are processed again"
-        )
-        while True:
-            pause = LOOK_SECONDS
-            try:
-                await self.process_batch()
-                outage.passed()
-            except (BusUnavailable, StoreUnavailable) as error:
-                outage.failed(error)
-                pause = AGAIN_SECONDS
-            await asyncio.sleep(pause)
+        contained = Containment("cannot process sign-outs", failed)
+        await contained.repeat(self._turn, lambda: self._pause)
+
+    async def _turn(self) -> None:
+        self._pause = AGAIN_SECONDS
+        await self.process_batch()
+        self._pause = LOOK_SECONDS
 
     async def process_batch(self) -> None:
         """Process the next requests.

@@ -45,6 +45,7 @@ def document(*fields: str) -> dict[str, Any]:
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(learning, "FIRST_SECONDS", 0.0)
     monkeypatch.setattr(learning, "AGAIN_SECONDS", 0.0)
+    monkeypatch.setattr(learning, "SOON_SECONDS", 0.0)
 
 
 async def lead(store: Store) -> int:
@@ -60,7 +61,7 @@ async def stored(store: Store) -> Capabilities | None:
 async def learn(store: Store, pipeline: Pipeline, term: int, *answers: Any) -> None:
     server: Any = Server(*answers)
     with pytest.raises(asyncio.CancelledError):
-        await keep_learning(server, store.fenced(term), pipeline)
+        await keep_learning(server, store.fenced(term), pipeline, lambda _: None)
 
 
 async def test_discovered_features_are_kept_until_the_next_discovery(
@@ -91,7 +92,7 @@ async def test_a_lost_leader_stores_no_discovery(store: Store) -> None:
     await lead(store)
     server: Any = Server(document("a"))
     with pytest.raises(LeadershipLost):
-        await keep_learning(server, store.fenced(term), make_pipeline())
+        await keep_learning(server, store.fenced(term), make_pipeline(), lambda _: None)
     assert await stored(store) is None
 
 
@@ -103,9 +104,18 @@ async def test_a_lasting_outage_is_logged_once(
     await learn(store, make_pipeline(), await lead(store), *away, document("a"), *away)
     assert [one for one in caplog.messages if "Volcano" in one] == [
         "cannot read Volcano's capabilities",
-        "Volcano's capabilities are known",
+        "over: cannot read Volcano's capabilities",
         "cannot read Volcano's capabilities",
     ]
+
+
+async def test_a_malformed_response_does_not_end_the_leader(store: Store) -> None:
+    pipeline, failures = make_pipeline(), list[Exception]()
+    server: Any = Server({"components": ["a"]}, document("a"))
+    with pytest.raises(asyncio.CancelledError):
+        await keep_learning(server, store.fenced(await lead(store)), pipeline, failures.append)
+    assert [type(one) for one in failures] == [AttributeError]
+    assert pipeline.capabilities.lacks({"spec": {"b": 1}})
 
 
 DOWN = CompanionKind(api_version="billing.example.com/v1", kind="Booking", plural="bookings")
@@ -142,3 +152,20 @@ async def test_an_aggregated_api_that_is_down_hides_no_other_missing_permission(
     server.down = True
     await rights.look()
     assert rights.problems == known
+
+
+async def test_a_malformed_permission_does_not_end_the_leader() -> None:
+    server, failures = Rights(), list[Exception]()
+    given: Any = server
+    rights = CompanionRights(given, {LACKS: "budgets"}, namespace=lambda: None)
+    responses: list[Any] = [{"status": ["no"]}]
+
+    async def create(_kind: Any, _review: Any) -> Any:
+        if not responses:
+            raise asyncio.CancelledError
+        return responses.pop()
+
+    given.create = create
+    with pytest.raises(asyncio.CancelledError):
+        await rights.run(failures.append)
+    assert [type(one) for one in failures] == [AttributeError]

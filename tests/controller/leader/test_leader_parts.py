@@ -91,7 +91,7 @@ async def test_orphans_of_kinds_that_plugins_declare_are_swept(
 async def test_the_leader_checks_the_permissions_for_companions(
     leading: Lead, monkeypatch: pytest.MonkeyPatch, runs: type[Runs]
 ) -> None:
-    monkeypatch.setattr(CompanionRights, "run", lambda one: runs.run(one))
+    monkeypatch.setattr(CompanionRights, "run", lambda one, _: runs.run(one))
     async with leading() as w:
         await w.lead()
         await until(lambda: runs.started == 1)
