@@ -99,6 +99,11 @@ class Deliveries:
         return min((one.since for one in self._lanes.values()), default=None)
 
     @property
+    def failing(self) -> bool:
+        """Whether an update that was not accepted waits until it is sent again."""
+        return self._pause.failures > 0 or any(one.failures for one in self._lanes.values())
+
+    @property
     def position(self) -> int:
         """The number up to which updates were read."""
         return self._position

@@ -165,6 +165,7 @@ class _Dispatcher:
     _woken: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _saved_at: float = field(default=-SAVE_SECONDS, init=False)
     _logged_at: float = field(default=-LOG_SECONDS, init=False)
+    _has_logged: bool = field(default=False, init=False)
 
     @property
     def oldest(self) -> float | None:
@@ -286,6 +287,9 @@ class _Dispatcher:
             deliveries.accepted(send, send.last if row is None else row.id)
             if row is not None:
                 self.counts.accepted_after(self.receiver.name, time.time() - row.at)
+            if self._has_logged and not deliveries.failing:
+                self._has_logged = False
+                log.info("webhooks are accepted again", extra={"receiver": self.receiver.name})
         else:
             about = {"outcome": result.outcome, "status": result.status, "why": result.why}
             self._log("a webhook was not accepted", **about)
@@ -321,7 +325,7 @@ class _Dispatcher:
 
     def _log(self, what: str, **about: object) -> None:
         if time.monotonic() - self._logged_at >= LOG_SECONDS:
-            self._logged_at = time.monotonic()
+            self._logged_at, self._has_logged = time.monotonic(), True
             log.warning(what, extra={"receiver": self.receiver.name, **about})
 
     async def _save(self, deliveries: Deliveries, *, at_once: bool = False) -> bool:

@@ -317,6 +317,26 @@ async def test_an_unrenderable_update_blocks_only_its_job(store: Store) -> None:
         assert server.numbers == [2, 1]
 
 
+async def test_the_end_of_a_fault_is_logged_once(
+    store: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    refused = {"IN_QUEUE": 2}
+
+    async def answer(request: Request, _writer: asyncio.StreamWriter) -> bytes:
+        state = json.loads(request.body)["state"]
+        refused[state] = left = refused.get(state, 0) - 1
+        return response(500 if left >= 0 else 204)
+
+    server = Server(answer)
+    caplog.set_level(logging.INFO, logger=dispatcher.__name__)
+    async with server.listening():
+        leading = Leading(store, [make_receiver(server.url)])
+        async with leading.running():
+            await happen(store, "IN_QUEUE", "RUNNING", "SUCCESS")
+            await until_saved(store, 3)
+    assert caplog.messages == ["a webhook was not accepted", "webhooks are accepted again"]
+
+
 async def test_no_log_holds_a_secret_or_a_url(
     store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
