@@ -446,4 +446,5 @@ def check_consistency(start: StartLine, fields: Fields) -> None:
 
 def _without_port(authority: bytes, default: bytes) -> bytes:
     """Return *authority* without an empty port, or without the *default* port."""
-    return authority[:-1] if authority.endswith(b":") else authority.removesuffix(default)
+    name, colon, port = authority.partition(b":")
+    return name if colon + port in (b":", default) else authority

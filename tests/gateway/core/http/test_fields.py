@@ -183,6 +183,7 @@ def test_start_line_and_fields_must_be_consistent() -> None:
         ("http://a.example", "a.example:443", False),
         ("https://a.example:8443", "a.example", False),
         ("https://a.example:443:", "a.example", False),
+        ("http://a.example:8080:80", "a.example:8080", False),
         ("https://u@a.example", "a.example", False),
         ("https://", "a.example", False),
     ],
