@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -12,7 +12,7 @@ from typing import Final
 import aiohttp
 
 from controller.kube.client import Kube, path_of
-from controller.kube.errors import KubeError, NotFound, Unauthorized, Unavailable
+from controller.kube.errors import Invalid, KubeError, NotFound, Unauthorized, Unavailable
 from controller.kube.kinds import PODS
 from controller.logs.records import (
     Counter,
@@ -20,6 +20,7 @@ from controller.logs.records import (
     LogMark,
     LogUnreadable,
     Resumer,
+    says_unreadable,
     without_kubelets_words,
 )
 from controller.volcano.names import JOB_CONTAINER
@@ -102,9 +103,10 @@ class PodLogs:
         query |= {} if since is None else {"sinceTime": _seconds(since)}
         path = path_of(PODS, pod.namespace, pod.name, "log")
         quiet = QUIET_SECONDS if follow else CALL_SECONDS
-        async with self._kube.stream(path, query, quiet_seconds=quiet) as content:
-            await self.find(pod)
-            yield content
+        with _refusals():
+            async with self._kube.stream(path, query, quiet_seconds=quiet) as content:
+                await self.find(pod)
+                yield content
 
     async def records(
         self,
@@ -153,6 +155,22 @@ class PodLogs:
             return True
         except KubeError:
             return False
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Tell a log that a kubelet cannot read from one that has not begun: both are a 400.
+
+    Older kubelets respond with 200, and write the same words (Kubernetes pull request 140154).
+    """
+    try:
+        yield
+    except Invalid as error:
+        unreadable = says_unreadable(error.message.encode())
+        if unreadable is None:
+            raise
+        kind = NotFound if unreadable else Unavailable
+        raise kind(plain_text(error.message, _LONGEST), status=error.status) from error
 
 
 def _finished(cutter: Cutter) -> bytes:

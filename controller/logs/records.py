@@ -28,10 +28,9 @@ _PREFIX: Final = re.compile(rb"^%b(?: |\t([^\n]*)\n)" % _STAMP, re.MULTILINE)
 _NO_STAMP: Final = b"1970-01-01T00:00:00Z"
 """The time of a piece whose line has none."""
 _WORDS: Final = re.compile(
-    _NO_STAMP + rb"\t((?:unable to retrieve container logs for|failed to (?:try resolving symlinks"
+    rb"unable to retrieve container logs for|failed to (?:try resolving symlinks"
     rb"|open log file|tail \d+ lines of log file|seek \S+ in log file|read log file"
-    rb"|(create fsnotify watcher|watch (?:file|directory)))).*)\n",
-    re.DOTALL,
+    rb"|(create fsnotify watcher|watch (?:file|directory)))"
 )
 
 
@@ -121,12 +120,21 @@ def without_kubelets_words(rest: bytes) -> bytes:
     Raises:
         LogUnreadable: If the log or its rest cannot be read.
     """
-    found = _WORDS.fullmatch(rest)
-    if found is None:
-        return rest
-    if found[2] is None:
-        raise LogUnreadable(found[1].decode(errors="replace"))
-    return b""
+    head = _NO_STAMP + b"\t"
+    words = rest.removeprefix(head).removesuffix(b"\n")
+    unreadable = says_unreadable(words) if rest.startswith(head) else None
+    if unreadable:
+        raise LogUnreadable(words.decode(errors="replace"))
+    return rest if unreadable is None else b""
+
+
+def says_unreadable(words: bytes) -> bool | None:
+    """Return whether a kubelet says that it cannot read a log (True), or not follow it (False).
+
+    None if *words* say anything else.
+    """
+    found = _WORDS.match(words)
+    return None if found is None else found[1] is None
 
 
 class Cutter:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from controller.kube.errors import NotFound
+from controller.kube.errors import Invalid, KubeError, NotFound, Unavailable
 from controller.logs.live import PodLogs, PodName
 from controller.logs.reading import LogReader
 from controller.logs.records import text_of
@@ -25,11 +25,14 @@ NO_FILE = (
 NO_WATCHER = "failed to create fsnotify watcher: too many open files"
 
 
-def kubelet(log: str, *, phase: str = "Succeeded") -> Answer:
-    """Respond with *log* in a 200, and with an existing pod."""
+def kubelet(log: str, *, phase: str = "Succeeded", status: int = 200) -> Answer:
+    """Respond with *log* in a 200, or as its refusal, and with an existing pod."""
     pod: dict[str, Any] = {"metadata": {"name": POD.name, "uid": POD.uid}}
 
     async def answer(request: web.Request) -> web.Response:
+        if request.path.endswith("/log") and status != 200:
+            said = {"kind": "Status", "message": log, "reason": "BadRequest", "code": status}
+            return web.json_response(said, status=status)
         if request.path.endswith("/log"):
             return web.Response(text=log, content_type="text/plain")
         listed = {"items": [pod | {"status": {"phase": phase}}], "metadata": {}}
@@ -53,6 +56,24 @@ async def test_a_kubelet_error_is_not_stored_as_log(
     with pytest.raises(NotFound) as caught:
         await read(tmp_path, before + said, follow=follow)
     assert str(caught.value) == said
+
+
+@pytest.mark.parametrize("follow", [False, True])
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [(GONE, NotFound), (NO_FILE, NotFound), (NO_WATCHER, Unavailable),
+     ('container "job" in pod "j-j1-job-0" is waiting to start: ContainerCreating', Invalid)],
+)  # fmt: skip
+async def test_a_log_that_a_kubelet_refuses_is_gone_or_has_not_begun(
+    follow: bool, said: str, error: type[KubeError], tmp_path: Path
+) -> None:
+    # Older kubelets write the same words into a 200.
+    refusing = kubelet(said, status=400)
+    async with serving(Script(refusing), tmp_path) as kube:
+        with pytest.raises(error) as caught:
+            async for _ in PodLogs(kube).records(POD, None, follow=follow, again=False):
+                pass
+    assert (type(caught.value), str(caught.value)) == (error, said)
 
 
 @pytest.mark.parametrize("follow", [False, True])
