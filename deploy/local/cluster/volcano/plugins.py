@@ -119,10 +119,10 @@ def hosts_data(job: Object) -> dict[str, str]:
     data = {}
     for task in job["spec"]["tasks"]:
         hosts = _hosts(job, task)
-        key = task["name"].upper().replace("-", "_")
-        data[f"{task['name']}.host"] = "\n".join(hosts)
-        data[f"VC_{key}_HOSTS"] = ",".join(hosts)
-        data[f"VC_{key}_NUM"] = str(task.get("replicas", 0))
+        name = task["name"].replace("-", "_")
+        data[f"{name}.host"] = "\n".join(hosts)
+        data[f"VC_{name.upper()}_HOSTS"] = ",".join(hosts)
+        data[f"VC_{name.upper()}_NUM"] = str(task.get("replicas", 0))
     return data
 
 
