@@ -115,8 +115,11 @@ _RESPONSE: Final[Mapping[bytes, Meaning]] = {
     b"refresh": Meaning.REFRESH,
     b"clear-site-data": Meaning.DROP,
     b"alt-svc": Meaning.DROP,
-    # It would report requests of later visitors, also those of the host's next owner.
+    # Browsers keep these for the whole host. They would report requests of later visitors, also
+    # those of the host's next owner, or have requests wait for the app, also those for our pages.
     b"nel": Meaning.DROP,
+    b"report-to": Meaning.DROP,
+    b"secure-session-registration": Meaning.DROP,
     # It would extend a worker's scope to the gateway's own pages, where tokens are posted.
     b"service-worker-allowed": Meaning.DROP,
     b"sec-websocket-accept": Meaning.SOCKET_ACCEPT,

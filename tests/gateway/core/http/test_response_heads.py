@@ -63,7 +63,8 @@ def test_every_response_has_frame_ancestors_and_is_private_by_default() -> None:
         "X-LIGHTTPD-send-file: /etc/passwd", "X-Envoy-Immediate-Health-Check-Fail: 1",
         "x-envoy-degraded: 1", "X-Sendfile2: /etc/passwd 0-", "X-LiteSpeed-Location: /internal/",
         "X-LIGHTTPD-send-tempfile: /tmp/a", "X-Reproxy-URL: http://10.0.0.1/",
-        'NEL: {"report_to":"a","max_age":31536000}',
+        'NEL: {"report_to":"a","max_age":31536000}', 'Report-To: {"group":"default"}',
+        'Secure-Session-Registration: (ES256);path="/a";challenge="b"',
     ],
 )  # fmt: skip
 def test_withheld_response_fields_are_dropped(line: str) -> None:
