@@ -82,6 +82,8 @@ class Cluster:
         return self.pods
 
     async def command(self, job_id: str, job: ObservedJob, action: str) -> bool:
+        if self.forbids:
+            raise Forbidden("no right")
         self.told.append((action, job_id, job.uid))
         return not self.is_pending
 

@@ -15,7 +15,7 @@ from controller.jobs.reconcile.lifecycle.steps import (
     SetOutcome,
     StartNextAttempt,
 )
-from controller.kube.errors import Unavailable
+from controller.kube.errors import Forbidden, Unavailable
 from controller.store.database import Store
 from controller.store.jobs.job_rows import (
     update_and_notify,
@@ -56,6 +56,30 @@ async def test_a_suspension_is_recorded_before_the_abort(store: Store, clock: Cl
         w.cluster.is_pending = True
         seen = make_observed_state(after, make_observed())
         assert await seconds_of(w.ends.abort_volcano_job(seen)) == 10.0
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"stopping": True, "reason": "suspending"}, "not suspended: no right"),
+        ({"stopping": True, "reason": None}, "being suspended"),
+        ({"stopping": False, "reason": "suspending"}, "being suspended"),
+    ],
+)
+async def test_a_refused_abort_is_told_until_volcano_takes_it(
+    store: Store, clock: Clock, values: dict[str, Any], told: str
+) -> None:
+    record = replace(RUNS, desired="suspended", message="not suspended: no right", **values)
+    async with world(store, clock, record) as w:
+        w.cluster.forbids = True
+        seen = make_observed_state(record, make_observed())
+        with pytest.raises(Forbidden):
+            await w.ends.abort_volcano_job(seen)
+        refused = await w.record()
+        assert (refused.stopping, refused.message) == (True, told)
+        w.cluster.forbids = False
+        await seconds_of(w.ends.abort_volcano_job(replace(seen, record=refused)))
+        assert (await w.record()).message == "being suspended"
 
 
 async def test_a_job_resumed_meanwhile_is_not_aborted(store: Store, clock: Clock) -> None:
