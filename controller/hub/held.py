@@ -12,7 +12,7 @@ import logging
 import secrets
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 from typing import Final
 
@@ -155,34 +155,24 @@ class HeldTerminal:
             place.leave(ending)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class HeldShells:
-    """The shells of this hub, from :meth:`run` on.
+    """The shells of this hub, from :meth:`run` on."""
 
-    Args:
-        terminals: The terminals in the store.
-        clock: Monotonic seconds.
-        wall: Unix seconds.
-    """
-
-    def __init__(
-        self,
-        terminals: TerminalSessions,
-        executor: Executor,
-        *,
-        clock: Callable[[], float],
-        wall: Callable[[], float],
-        scrollbacks: Scrollbacks,
-    ) -> None:
-        self.scrollbacks = scrollbacks
-        self._wall = wall
-        self._revocations = Revocations()
-        self._terminals = terminals
-        self._executor = executor
-        self._clock = clock
-        self._places: dict[str, HeldTerminal] = {}
-        self._tasks: asyncio.TaskGroup | None = None
-        self._ahead = asyncio.Semaphore(AHEAD)
-        self.problem: str | None = "not registered yet"
+    terminals: TerminalSessions
+    """The terminals in the store."""
+    executor: Executor
+    _: KW_ONLY
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    wall: Callable[[], float]
+    """Unix seconds."""
+    scrollbacks: Scrollbacks
+    _revocations: Revocations = field(default_factory=Revocations, init=False)
+    _places: dict[str, HeldTerminal] = field(default_factory=dict, init=False)
+    _tasks: asyncio.TaskGroup | None = None
+    _ahead: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(AHEAD), init=False)
+    problem: str | None = "not registered yet"
 
     @property
     def running(self) -> int:
@@ -224,7 +214,7 @@ class HeldShells:
     async def _leave(self) -> None:
         try:
             async with asyncio.timeout(REFRESH_SECONDS):
-                await self._terminals.leave()
+                await self.terminals.leave()
         except (StoreUnavailable, TimeoutError):
             log.warning("the hub could not unregister from the store; its entry expires")
 
@@ -241,16 +231,16 @@ class HeldShells:
             await asyncio.sleep(seconds)
 
     async def _refresh(self) -> None:
-        await self._terminals.refresh()
+        await self.terminals.refresh()
         self.problem = None
 
     async def _look(self) -> None:
         """Compare the shells with the store's terminals once."""
         # Terminals that are added during the query are not in its result, and must stay.
         before = dict(self._places)
-        held = await self._terminals.held()
+        held = await self.terminals.held()
         missing = before.keys() - held.keys()
-        moved = await self._terminals.moved(missing) if missing else ()
+        moved = await self.terminals.moved(missing) if missing else ()
         for sid, place in before.items():
             if self._places.get(sid) is place:
                 gone = _MOVED if sid in moved else _SESSION_ENDED
@@ -259,7 +249,7 @@ class HeldShells:
         for sid, terminal in held.items():
             if sid not in self._places:
                 self._open_ahead(self._put(terminal), "")
-        self._revocations.forget(self._wall())
+        self._revocations.forget(self.wall())
 
     def _judge(
         self, sid: str, place: HeldTerminal, terminal: Terminal | None, gone: ShellEnd
@@ -279,7 +269,7 @@ class HeldShells:
 
     async def _withdraw(self) -> None:
         """Disconnect clients whose grants were revoked, and replace shells without an owner."""
-        if not self._revocations.take(await self._terminals.revocations()):
+        if not self._revocations.take(await self.terminals.revocations()):
             return
         for sid, held in self._places.items():
             for name, place in held.shells.items():
@@ -305,8 +295,8 @@ class HeldShells:
         """
         place = self._places.get(sid)
         try:
-            terminal = await self._terminals.find(sid)
-            moved = await self._terminals.moved({sid}) if terminal is None else ()
+            terminal = await self.terminals.find(sid)
+            moved = await self.terminals.moved({sid}) if terminal is None else ()
             # Before the caller attaches: it must not count as a user who decides about the shell.
             await self._withdraw()
         except StoreUnavailable:
@@ -350,11 +340,11 @@ class HeldShells:
         return shell
 
     async def _start(self, place: HeldShell) -> Shell:
-        if place.failure is not None and self._clock() < place.failure[0]:
+        if place.failure is not None and self.clock() < place.failure[0]:
             raise place.failure[1]
         try:
             async with asyncio.timeout(OPEN_SECONDS):
-                stream, first = await open_shell(self._executor, place.container)
+                stream, first = await open_shell(self.executor, place.container)
         except TimeoutError:
             raise self._failed(place, ExecFailed("the shell did not start in time")) from None
         except ExecFailed as error:
@@ -367,7 +357,7 @@ class HeldShells:
         return Shell(stream, first, self.scrollbacks, guard, stream_id=_fresh_id())
 
     def _failed(self, place: HeldShell, error: ExecFailed) -> ExecFailed:
-        place.failure = (self._clock() + AGAIN_SECONDS, error)
+        place.failure = (self.clock() + AGAIN_SECONDS, error)
         terminal = place.terminal
         named = {"sid": terminal.sid, "job": terminal.job, "rank": terminal.rank}
         pod = f"{terminal.namespace}/{terminal.pod}"
@@ -379,7 +369,7 @@ class HeldShells:
 
     def _report_refused(self, terminal: Terminal) -> None:
         """Have the leader restore this hub's rights; a client may try again meanwhile."""
-        held, now = self._places.get(terminal.sid), self._clock()
+        held, now = self._places.get(terminal.sid), self.clock()
         if self._tasks is None or held is None or now < held.reports_from:
             return
         held.reports_from = now + REPORT_SECONDS
@@ -387,7 +377,7 @@ class HeldShells:
 
     async def _record_refused(self, terminal: Terminal) -> None:
         try:
-            await self._terminals.record_refused(terminal)
+            await self.terminals.record_refused(terminal)
         except StoreUnavailable as error:
             extra = {"sid": terminal.sid, "why": str(error)}
             log.warning("a refused shell cannot be recorded", extra=extra)

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from dataclasses import KW_ONLY, dataclass, field
 from math import inf
 from typing import Final, Protocol
 
@@ -80,38 +81,31 @@ class NoElection:
         """Do nothing: no process waits for it."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ByLease:
-    """The election among several controllers: the holder of the Lease leads.
-
-    Args:
-        namespace: The namespace of the Lease, created if missing.
-        instance: The value of the namespace's instance label.
-        store: A process that cannot write to it must not lead.
-    """
+    """The election among several controllers: the holder of the Lease leads."""
 
     again = True
 
-    def __init__(
-        self,
-        kube: Kube,
-        lease: Lease,
-        *,
-        namespace: str,
-        instance: str,
-        store: _Writable,
-    ) -> None:
-        self._store = store
-        self._probe: asyncio.Task[None] | None = None
-        self._unanswered = Outage(
+    kube: Kube
+    lease: Lease
+    _: KW_ONLY
+    namespace: str
+    """The namespace of the Lease, created if missing."""
+    instance: str
+    """The value of the namespace's instance label."""
+    store: _Writable
+    """A process that cannot write to it must not lead."""
+    _probe: asyncio.Task[None] | None = None
+    _unanswered: Outage = field(
+        default_factory=lambda: Outage(
             log, begins="the store is unavailable", ends="the store is available again"
-        )
-        self._is_free = False
-        self._has_namespace = False
-        self._rounds_to_wait = 0
-        self._kube = kube
-        self._lease = lease
-        self._namespace = namespace
-        self._instance = instance
+        ),
+        init=False,
+    )
+    _is_free: bool = False
+    _has_namespace: bool = False
+    _rounds_to_wait: int = 0
 
     async def acquire(self) -> None:
         """Return when the Lease is held."""
@@ -120,14 +114,14 @@ class ByLease:
             await asyncio.sleep(RENEW_SECONDS)
             self._probe_store()
         self._is_free = False
-        log.info("elected", extra={"holder": self._lease.holder})
+        log.info("elected", extra={"holder": self.lease.holder})
 
     def _is_candidate(self) -> bool:
         """Return whether the store is available, and has been for a while after an outage.
 
         After an outage the former leader may be back as well; then nothing needs to change.
         """
-        silent = self._store.seconds_since_write
+        silent = self.store.seconds_since_write
         if silent >= FRESH_SECONDS:
             self._rounds_to_wait = ROUNDS_TO_WAIT if silent < inf else 0
             return False
@@ -137,9 +131,9 @@ class ByLease:
     async def _try(self) -> bool:
         try:
             if not self._has_namespace:
-                await ensure_namespace(self._kube, self._namespace, instance=self._instance)
+                await ensure_namespace(self.kube, self.namespace, instance=self.instance)
                 self._has_namespace = True
-            return await self._lease.take()
+            return await self.lease.take()
         except NotFound as error:
             self._has_namespace = False
             log.warning("cannot take the Lease", extra={"why": str(error)})
@@ -167,30 +161,30 @@ class ByLease:
 
     async def _renew(self) -> bool:
         """Renew or release the Lease; return whether no other process holds it."""
-        silent = self._store.seconds_since_write
+        silent = self.store.seconds_since_write
         # Once released, it is taken again only under a candidate's conditions.
         if silent < (FRESH_SECONDS if self._is_free else SILENT_SECONDS):
             self._is_free = False
-            return await self._lease.renew() or await self._lease.take()
+            return await self.lease.renew() or await self.lease.take()
         if not self._is_free:
             log.warning(
                 "the store is unavailable: releasing the Lease for a replica that reaches it",
-                extra={"holder": self._lease.holder, "seconds": round(silent, 1)},
+                extra={"holder": self.lease.holder, "seconds": round(silent, 1)},
             )
             self._is_free = True
-            await self._lease.release()
-        return not await self._lease.is_anothers()
+            await self.lease.release()
+        return not await self.lease.is_anothers()
 
     def _probe_store(self) -> None:
         """Start a probe of the store in a task, since a dead connection would delay the Lease."""
         if self._probe is None or self._probe.done():
-            self._probe = asyncio.create_task(_probed(self._store, self._unanswered))
+            self._probe = asyncio.create_task(_probed(self.store, self._unanswered))
 
     async def release(self) -> None:
         """Release the Lease."""
         if self._probe is not None:
             self._probe.cancel()
-        await self._lease.release()
+        await self.lease.release()
 
 
 async def _probed(store: _Writable, unanswered: Outage) -> None:

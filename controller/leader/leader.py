@@ -14,6 +14,7 @@ import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from redis.asyncio import Redis
 
@@ -29,7 +30,7 @@ from controller.leader.standby import Standby
 from controller.leader.term import Term, TermContext, make_term
 from controller.process import Core, Process, first_error
 from controller.sessions.publisher import RoutePublisher
-from controller.sessions.sign_outs import SignOutProcessor, count_sign_outs
+from controller.sessions.sign_outs import SignOutProcessor, Taken, count_sign_outs
 from controller.store.errors import LeadershipLost, StoreUnavailable
 from controller.store.instance import Leadership, raise_term, read_leadership, read_store_metadata
 from controller.store.notifications import listen_for_changes
@@ -41,40 +42,34 @@ RELEASE_SECONDS = 3.0
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Leader:
-    """Leads whenever this process is elected; in between, it stands by.
+    """Leads whenever this process is elected; in between, it stands by."""
 
-    Args:
-        process: The process' settings, store and metrics registry.
-        core: The parts that the API uses as well.
-        redis: The Redis that gateways read.
-        election: Decides when this process leads.
-        webhooks: Sends updates of jobs; None without receivers.
-    """
+    process: Process
+    """The process' settings, store and metrics registry."""
+    core: Core
+    """The parts that the API uses as well."""
+    kube: Kube
+    redis: Redis
+    """The Redis that gateways read."""
+    election: Election
+    """Decides when this process leads."""
+    webhooks: Webhooks | None = None
+    """Sends updates of jobs; None without receivers."""
+    _standby: Standby = field(init=False)
+    _term: Term | None = None
+    _count_sign_out: Callable[[Taken], None] = field(init=False)
+    _metrics: ReconcilerMetrics = field(init=False)
 
-    def __init__(
-        self,
-        process: Process,
-        core: Core,
-        kube: Kube,
-        redis: Redis,
-        election: Election,
-        webhooks: Webhooks | None = None,
-    ) -> None:
-        self._process = process
-        self._core = core
-        self._kube = kube
-        self._redis = redis
-        self._election = election
-        self._webhooks = webhooks
+    def __post_init__(self) -> None:
         self._standby = Standby(
-            kube,
-            instance=process.settings.instance,
-            services=process.settings.jobs.rank_services,
+            self.kube,
+            instance=self.process.settings.instance,
+            services=self.process.settings.jobs.rank_services,
         )
-        self._term: Term | None = None
-        self._count_sign_out = count_sign_outs(process.registry)
-        self._metrics = ReconcilerMetrics(process.registry)
+        self._count_sign_out = count_sign_outs(self.process.registry)
+        self._metrics = ReconcilerMetrics(self.process.registry)
         self._metrics.watch(
             queued=lambda: len(self._term.queue) if self._term else 0,
             routes=lambda: self._term.publisher.count if self._term else 0,
@@ -82,8 +77,8 @@ class Leader:
             parked=lambda: self._term.reconciler.parked if self._term else 0,
             unfollowed=lambda: len(self._standby.informer.problems()),
         )
-        core.jobs.listeners.append(self._look_at_job)
-        core.routes.listeners.append(self._look_at_routes)
+        self.core.jobs.listeners.append(self._look_at_job)
+        self.core.routes.listeners.append(self._look_at_routes)
 
     @property
     def publisher(self) -> RoutePublisher | None:
@@ -94,12 +89,12 @@ class Leader:
         """Return why this process is not ready. A standby is ready once it could take over."""
         term = self._term
         if term is None:
-            return self._standby.problems() if self._election.again else ("not the leader yet",)
+            return self._standby.problems() if self.election.again else ("not the leader yet",)
         return (*term.adoption.problems, *self._standby.informer.problems())
 
     def degraded(self) -> Sequence[str]:
         """Return what does not work while the API works nevertheless."""
-        clocks, term = _clock_problems(self._kube.clock_offset), self._term
+        clocks, term = _clock_problems(self.kube.clock_offset), self._term
         if term is None:
             return clocks
         of_term = term.publisher.problems, term.rights.problems, term.reconciler.degraded
@@ -121,13 +116,13 @@ class Leader:
 
     async def _take_turns(self) -> None:
         while True:
-            await self._election.acquire()
+            await self.election.acquire()
             try:
                 await self._lead()
             except ExceptionGroup as group:
                 # The tasks of a leader end together; the cause is why the first one ended.
                 lost, others = group.split(LeadershipLost)
-                if others is not None or lost is None or not self._election.again:
+                if others is not None or lost is None or not self.election.again:
                     raise
                 log.warning("lost leadership", extra={"why": str(first_error(lost))})
             finally:
@@ -135,26 +130,26 @@ class Leader:
                 self._term = None
                 with suppress(TimeoutError):
                     async with asyncio.timeout(RELEASE_SECONDS):
-                        await self._election.release()
+                        await self.election.release()
 
     async def _lead(self) -> None:
         term, failed = await self._begin(), self._metrics.step_failed
         async with asyncio.TaskGroup() as tasks:
             # Renewed from the beginning: reading everything may take long.
-            tasks.create_task(self._election.renew())
-            tasks.create_task(keep_learning(self._kube, term.store, self._core.pipeline, failed))
+            tasks.create_task(self.election.renew())
+            tasks.create_task(keep_learning(self.kube, term.store, self.core.pipeline, failed))
             tasks.create_task(term.rights.run(failed))
             tasks.create_task(term.reconciler.run())
-            tasks.create_task(listen_for_changes(self._process.store, term.look_at_store))
+            tasks.create_task(listen_for_changes(self.process.store, term.look_at_store))
             tasks.create_task(_publish(term.publisher, term.adoption))
             positions, publisher = term.positions, term.publisher
             tasks.create_task(positions.run(publisher.routes, publisher.enqueue, failed))
             tasks.create_task(self._take_sign_outs(term, failed))
-            if self._webhooks is not None:
-                tasks.create_task(self._webhooks.run(term.store, failed=failed))
+            if self.webhooks is not None:
+                tasks.create_task(self.webhooks.run(term.store, failed=failed))
 
     async def _begin(self) -> Term:
-        settings, store = self._process.settings, self._process.store
+        settings, store = self.process.settings, self.process.store
         before, number, revision = await self._raise_term()
         log.info("leading", extra={"term": number})
         queue = WorkQueue(
@@ -169,13 +164,13 @@ class Leader:
             settings=settings,
             store=store.fenced(number),
             revision=revision,
-            core=self._core,
-            kube=self._kube,
-            redis=self._redis,
+            core=self.core,
+            kube=self.kube,
+            redis=self.redis,
             informer=self._standby.informer,
-            cluster=JobObjects(self._kube, instance=settings.instance),
+            cluster=JobObjects(self.kube, instance=settings.instance),
             looked_until=before.seen_at,
-            log_storage=self._process.log_storage,
+            log_storage=self.process.log_storage,
         )
         self._term = make_term(context, queue, self._metrics, job_changed=self._job_changed)
         # Followed from now on, so that no change by the previous leader is missed.
@@ -187,12 +182,12 @@ class Leader:
         holder = f"{socket.gethostname()}:{os.getpid()}"
         while True:
             try:
-                async with self._process.store.write() as transaction:
+                async with self.process.store.write() as transaction:
                     before = await read_leadership(transaction)
                     term = await raise_term(transaction, holder=holder)
                     return before, term, (await read_store_metadata(transaction)).revision
             except StoreUnavailable as error:
-                if not self._election.again:
+                if not self.election.again:
                     raise
                 log.warning("cannot raise the term", extra={"why": str(error)})
             await asyncio.sleep(1.0)
@@ -200,7 +195,7 @@ class Leader:
     async def _take_sign_outs(self, term: Term, failed: Callable[[Exception], None]) -> None:
         processor = SignOutProcessor(
             store=term.store,
-            reader=SignOutReader(self._redis, Keys(self._process.settings.instance)),
+            reader=SignOutReader(self.redis, Keys(self.process.settings.instance)),
             clock=time.time,
             publish=term.publisher.look_at_store,
             count=self._count_sign_out,

@@ -17,7 +17,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
@@ -111,45 +111,39 @@ class _Kept:
             self.ended.set()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class LogKeeper(LogObserver):
-    """Stores logs, as the leader of *term*.
+    """Stores logs, as the leader of *term*."""
 
-    Args:
-        store: Lists the segments of each log.
-        shown: Returns the pods in the informer.
-        clock: Unix seconds.
-        done: Called with a job's id once one of its logs was read.
-    """
-
-    def __init__(
-        self,
-        store: FencedStore,
-        *,
-        logs: PodLogs,
-        storage: LogStorage,
-        shown: Callable[[], Iterable[ObservedPod]],
-        clock: Callable[[], float],
-        random: Callable[[int], bytes],
-        done: Callable[[str], None],
-        failed: Callable[[Exception], None],
-    ) -> None:
-        self._store = store
-        self._logs = logs
-        self._storage = storage
-        self._shown = shown
-        self._clock = clock
-        self._random = random
-        self._done = done
-        self._contained = Containment("cannot store a log", failed)
-        self._tasks: asyncio.TaskGroup | None = None
-        self._kept: dict[str, dict[str, _Kept]] = {}
-        self._restartable = 0
-        self._slots = {
+    store: FencedStore
+    """Lists the segments of each log."""
+    _: KW_ONLY
+    logs: PodLogs
+    storage: LogStorage
+    shown: Callable[[], Iterable[ObservedPod]]
+    """Returns the pods in the informer."""
+    clock: Callable[[], float]
+    """Unix seconds."""
+    random: Callable[[int], bytes]
+    done: Callable[[str], None]
+    """Called with a job's id once one of its logs was read."""
+    failed: InitVar[Callable[[Exception], None]]
+    _contained: Containment = field(init=False)
+    _tasks: asyncio.TaskGroup | None = None
+    _kept: dict[str, dict[str, _Kept]] = field(default_factory=dict, init=False)
+    _restartable: int = 0
+    _slots: Any = field(
+        default_factory=lambda: {
             "ending": _Slots(MOST_ENDING),
             "ended": _Slots(MOST_READ),
-        }
-        self._waiting = Waiting()
-        self._writers = 0
+        },
+        init=False,
+    )
+    _waiting: Waiting = field(default_factory=Waiting, init=False)
+    _writers: int = 0
+
+    def __post_init__(self, failed: Callable[[Exception], None]) -> None:
+        self._contained = Containment("cannot store a log", failed)
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -193,7 +187,7 @@ class LogKeeper(LogObserver):
         if record.desired == "ended" or not unread:
             return None
         for one in unread:
-            one.read_until = one.read_until or self._clock() + REMOVAL_WAITS_SECONDS
+            one.read_until = one.read_until or self.clock() + REMOVAL_WAITS_SECONDS
         return max(one.read_until or 0.0 for one in unread)
 
     def forget(self, job_id: str) -> None:
@@ -248,10 +242,10 @@ class LogKeeper(LogObserver):
         The reconciler does not visit ended jobs, but their pods may still exist.
         """
         pods: dict[str, list[ObservedPod]] = {}
-        for pod in self._shown():
+        for pod in self.shown():
             pods.setdefault(pod.job_id, []).append(pod)
         uids = {pod.uid for some in pods.values() for pod in some}
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             left = [one for one in await logs_in(transaction, "open") if one.pod_uid not in uids]
         for one in left:
             if one.pod_uid not in self._kept.get(one.job_id, {}):
@@ -263,7 +257,7 @@ class LogKeeper(LogObserver):
             )
 
     async def _observe_jobs(self, pods: Mapping[str, Sequence[ObservedPod]]) -> None:
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             records = await find_jobs(transaction, pods.keys())
             written = {
                 job_id: {run.pod_uid for run in await pod_records_of(transaction, job_id)}
@@ -284,11 +278,11 @@ class LogKeeper(LogObserver):
         keys: Sequence[str] = ()
         with suppress(StorageUnavailable):
             while True:
-                async with self._store.read() as transaction:
+                async with self.store.read() as transaction:
                     keys = await dropped_keys(transaction, limit=AT_ONCE)
                 for key in keys:
-                    await self._storage.remove_all(key)
-                    async with self._store.write() as transaction:
+                    await self.storage.remove_all(key)
+                    async with self.store.write() as transaction:
                         await forget_log(transaction, key)
                 if len(keys) < AT_ONCE:
                     return
@@ -308,18 +302,18 @@ class LogKeeper(LogObserver):
         finally:
             one.finished = True
             self._restartable -= why == "restartable"
-            self._done(one.pod.job_id)
+            self.done(one.pod.job_id)
 
     async def _open(self, one: _Kept) -> StoredLog | None:
         while True:
             try:
-                async with self._store.write() as transaction:
+                async with self.store.write() as transaction:
                     return await open_log(
                         transaction,
                         one.pod.job_id,
                         one.pod.uid,
-                        key=self._random(16).hex(),
-                        now=self._clock(),
+                        key=self.random(16).hex(),
+                        now=self.clock(),
                     )
             except StoreUnavailable:
                 await asyncio.sleep(1.0)
@@ -328,16 +322,16 @@ class LogKeeper(LogObserver):
         self._writers += 1
         return LogWriter(
             stored,
-            storage=self._storage,
+            storage=self.storage,
             commit=self._commit,
-            prefix=f"{self._store.term:x}{self._writers:08x}"[-16:],
+            prefix=f"{self.store.term:x}{self._writers:08x}"[-16:],
             waiting=self._waiting,
-            clock=self._clock,
+            clock=self.clock,
         )
 
     async def _commit(self, stored: StoredLog) -> None:
-        async with self._store.write() as transaction:
-            await write_log(transaction, stored, now=self._clock())
+        async with self.store.write() as transaction:
+            await write_log(transaction, stored, now=self.clock())
 
     async def _store_log(
         self, one: _Kept, why: Why, writer: LogWriter, tasks: asyncio.TaskGroup
@@ -355,7 +349,7 @@ class LogKeeper(LogObserver):
 
     async def _read(self, one: _Kept, why: Why, writer: LogWriter) -> Sequence[Lost]:
         """Read the log to its end; return the reasons why parts of it are lost."""
-        until, pause = self._clock() + GIVE_UP_SECONDS, FIRST_PAUSE_SECONDS
+        until, pause = self.clock() + GIVE_UP_SECONDS, FIRST_PAUSE_SECONDS
         while True:
             try:
                 if why == "restartable":
@@ -371,7 +365,7 @@ class LogKeeper(LogObserver):
                     log.warning("no permission to read pod logs", extra=about)
                     return await self._read_last_words(one, writer)
                 log.warning("cannot read a log now", extra=about)
-                if self._clock() >= until:
+                if self.clock() >= until:
                     return ["unreadable"]
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
@@ -395,7 +389,7 @@ class LogKeeper(LogObserver):
         return () if whole else ["unreadable"]
 
     async def _stream(self, one: _Kept, writer: LogWriter, *, follow: bool) -> None:
-        records = self._logs.records(one.pod, writer.mark, follow=follow)
+        records = self.logs.records(one.pod, writer.mark, follow=follow)
         gone = asyncio.create_task(one.ended.wait())
         try:
             async with aclosing(records):

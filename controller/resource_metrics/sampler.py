@@ -11,7 +11,7 @@ import logging
 import math
 from array import array
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from prometheus_client import CollectorRegistry, Counter
@@ -153,58 +153,55 @@ def count_metric_samples(registry: CollectorRegistry) -> Callable[[str, str], No
     return lambda source, result: samples.labels(source, result).inc()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class MetricSampler:
-    """Samples the usage of pods while :meth:`run` runs.
+    """Samples the usage of pods while :meth:`run` runs."""
 
-    Args:
-        interval: Seconds between samples; 0: no sampling.
-        clock: Unix seconds, for samples.
-        monotonic: Monotonic seconds, for pauses.
-        count: Called with each source's result: ``ok``, or the reason for missing values.
-    """
+    sources: Sequence[Source]
+    _: KW_ONLY
+    interval: float
+    """Seconds between samples; 0: no sampling."""
+    clock: Callable[[], float]
+    """Unix seconds, for samples."""
+    monotonic: Callable[[], float]
+    """Monotonic seconds, for pauses."""
+    count: Callable[[str, str], None] = lambda _source, _result: None
+    """Called with each source's result: ``ok``, or the reason for missing values."""
+    _resting_until: dict[str, float] = field(default_factory=dict[str, float], init=False)
+    _told: dict[str, Missing | None] = field(default_factory=dict[str, Missing | None], init=False)
+    history: MetricHistory = field(default_factory=MetricHistory, init=False)
+    sampled_at: float | None = None
+    missing: Mapping[Metric, Missing] = field(init=False)
+    """The metrics that the last sample lacks, with the reasons."""
 
-    def __init__(
-        self,
-        sources: Sequence[Source],
-        *,
-        interval: float,
-        clock: Callable[[], float],
-        monotonic: Callable[[], float],
-        count: Callable[[str, str], None] = lambda _source, _result: None,
-    ) -> None:
-        self._sources = sources
-        self.interval = interval
-        self._clock = clock
-        self._monotonic = monotonic
-        self._count = count
-        self._resting_until = dict[str, float]()
-        self._told = dict[str, Missing | None]()
-        configured = {metric for source in sources for metric in source.metrics}
-        self.history = MetricHistory()
-        self.sampled_at: float | None = None
-        self.missing: Mapping[Metric, Missing] = {
-            metric: "off" if not interval else "starting" if metric in configured else _NOT_THERE
+    def __post_init__(self) -> None:
+        configured = {metric for source in self.sources for metric in source.metrics}
+        self.missing = {
+            metric: "off"
+            if not self.interval
+            else "starting"
+            if metric in configured
+            else _NOT_THERE
             for metric in METRICS
         }
-        """The metrics that the last sample lacks, with the reasons."""
 
     async def run(self) -> None:
         """Sample until cancelled."""
         while True:
-            began = self._monotonic()
+            began = self.monotonic()
             await self.sample()
-            await asyncio.sleep(max(0.1, self.interval - (self._monotonic() - began)))
+            await asyncio.sleep(max(0.1, self.interval - (self.monotonic() - began)))
 
     async def sample(self) -> None:
         """Read all sources and keep their values; a failure affects only its own source."""
-        found = await asyncio.gather(*(self._read(source) for source in self._sources))
+        found = await asyncio.gather(*(self._read(source) for source in self.sources))
         missing = {metric: why for metric, why in self.missing.items() if why == _NOT_THERE}
         measured = Measured()
         for some, without in found:
             for key, values in some.items():
                 measured.setdefault(key, {}).update(values)
             missing.update(without)
-        at = self._clock()
+        at = self.clock()
         kept_for = self.interval * self.history.points
         await self.history.add(at, measured, forget_before=at - kept_for)
         self.sampled_at, self.missing = at, missing
@@ -212,7 +209,7 @@ class MetricSampler:
     async def _read(self, source: Source) -> tuple[Measured, Mapping[Metric, Missing]]:
         measured = Measured()
         try:
-            if self._monotonic() < self._resting_until.get(source.name, 0.0):
+            if self.monotonic() < self._resting_until.get(source.name, 0.0):
                 raise SourceFailed(self._told.get(source.name) or "unavailable", "")
             async with asyncio.timeout(min(MOST_SECONDS, self.interval)):
                 without = await source.read(measured)
@@ -228,15 +225,15 @@ class MetricSampler:
         if self._told.get(source.name) is not None:
             log.info("metrics are read again", extra={"source": source.name})
         self._told[source.name] = None
-        self._count(source.name, "ok")
+        self.count(source.name, "ok")
         return measured, without
 
     def _failed(
         self, source: Source, error: SourceFailed
     ) -> tuple[Measured, dict[Metric, Missing]]:
-        now = self._monotonic()
+        now = self.monotonic()
         if now >= self._resting_until.get(source.name, 0.0):
-            self._count(source.name, error.reason)
+            self.count(source.name, error.reason)
             if error.reason in _REFUSALS:
                 self._resting_until[source.name] = now + REFUSED_SECONDS
             if self._told.get(source.name) != error.reason:  # logged once, not for each sample

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -118,50 +118,41 @@ class NotifyRevocation(Protocol):
         """Notify gateways of *event*; *term* is the leader's term in the store."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class SessionService:
-    """Sessions as the API offers them; every method raises StoreUnavailable.
+    """Sessions as the API offers them; every method raises StoreUnavailable."""
 
-    Args:
-        base_domain: The parent domain of the sessions' hosts.
-        clock: Unix seconds.
-        states_of: Returns the published states of live sessions.
-        until_published: Waits a while until sessions are published.
-        enqueue: Called with the id of a job whose sessions changed.
-        tell: Notifies gateways of a revocation at once.
-        catalogue: The products' features.
-        rank_services: Whether only declared ports can be reached.
-        activities_of: Returns what gateways report of sessions.
-    """
+    store: Store
+    base_domain: str
+    """The parent domain of the sessions' hosts."""
+    clock: Callable[[], float]
+    """Unix seconds."""
+    random: InitVar[Callable[[int], bytes]]
+    states_of: StatesOf
+    """Returns the published states of live sessions."""
+    until_published: Callable[[Collection[str]], Awaitable[None]]
+    """Waits a while until sessions are published."""
+    enqueue: Callable[[str], None]
+    """Called with the id of a job whose sessions changed."""
+    tell: NotifyRevocation
+    """Notifies gateways of a revocation at once."""
+    catalogue: InitVar[Catalogue | None] = None
+    """The products' features."""
+    rank_services: InitVar[bool] = False
+    """Whether only declared ports can be reached."""
+    activities_of: ActivitiesOf = nothing_reported
+    """Returns what gateways report of sessions."""
+    _maker: SessionMaker = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        base_domain: str,
-        clock: Callable[[], float],
-        random: Callable[[int], bytes],
-        states_of: StatesOf,
-        until_published: Callable[[Collection[str]], Awaitable[None]],
-        enqueue: Callable[[str], None],
-        tell: NotifyRevocation,
-        catalogue: Catalogue | None = None,
-        rank_services: bool = False,
-        activities_of: ActivitiesOf = nothing_reported,
+    def __post_init__(
+        self, random: Callable[[int], bytes], catalogue: Catalogue | None, rank_services: bool
     ) -> None:
-        self._activities_of = activities_of
-        self._store = store
-        self._tell = tell
-        self._base_domain = base_domain
-        self._clock = clock
         self._maker = SessionMaker(
-            clock=clock,
+            clock=self.clock,
             random=random,
             catalogue=catalogue or Catalogue(),
             rank_services=rank_services,
         )
-        self._states_of = states_of
-        self._until_published = until_published
-        self._enqueue = enqueue
 
     async def open(self, wanted: Sequence[SessionItem], *, key: str | None = None) -> Opened:
         """Open the sessions, in order: all or none; with a known *key*, open none.
@@ -174,7 +165,7 @@ class SessionService:
             KeyReused: If the key belongs to another request.
             StoreUnavailable: If the store does not respond; with a key, a retry is safe.
         """
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             # Locked: a job that ends concurrently must not keep a live session.
             records = await lock_jobs(transaction, {one.job for one in wanted})
             sids = await _sids_of(transaction, key, len(wanted))
@@ -191,13 +182,13 @@ class SessionService:
             for session in sessions if are_new else ():
                 await insert_session(transaction, session)
         for job_id in {session.job_id for session in sessions}:
-            self._enqueue(job_id)
-        await self._until_published([one.sid for one in sessions if one.ended_at is None])
+            self.enqueue(job_id)
+        await self.until_published([one.sid for one in sessions if one.ended_at is None])
         return Opened(await self._views(sessions), are_new)
 
     async def get(self, sid: str) -> SessionAnswer | None:
         """Return the session, even if it has ended; None if it does not exist."""
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             session = await find_session(transaction, sid)
         return None if session is None else (await self._reported([await self._view(session)]))[0]
 
@@ -207,13 +198,13 @@ class SessionService:
         """Return a page of sessions, newest first, and the key after which the next page begins."""
 
         async def candidates(place: Key | None, count: int) -> list[Key]:
-            async with self._store.read() as transaction:
+            async with self.store.read() as transaction:
                 return await newest_sessions(transaction, wanted, after=place, count=count)
 
         views: dict[str, SessionAnswer] = {}
 
         async def fits(sids: Collection[str]) -> Collection[str]:
-            async with self._store.read() as transaction:
+            async with self.store.read() as transaction:
                 found = await sessions_among(transaction, wanted, sids)
             some = {one.sid: one for one in await self._views(found)}
             views.update(some)
@@ -224,12 +215,12 @@ class SessionService:
 
     async def end(self, sid: str) -> SessionAnswer | None:
         """End the session for good; None if it does not exist. A repeated call changes nothing."""
-        async with self._store.write() as transaction:
-            await end_session(transaction, sid, reason="ended", now=self._clock())
+        async with self.store.write() as transaction:
+            await end_session(transaction, sid, reason="ended", now=self.clock())
             session = await find_session(transaction, sid)
         if session is None:
             return None
-        self._enqueue(session.job_id)
+        self.enqueue(session.job_id)
         return await self._view(session)
 
     async def revoke(
@@ -239,26 +230,26 @@ class SessionService:
 
         When this returns, the revocation is durable.
         """
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             session = await find_session(transaction, sid)
             if session is None:
                 return None
-            event = await revoke(transaction, now=self._clock(), sid=sid, jti=jti, sub=sub)
+            event = await revoke(transaction, now=self.clock(), sid=sid, jti=jti, sub=sub)
             term = (await read_leadership(transaction)).term
-        self._enqueue(session.job_id)
-        await self._tell(event, term=term)
+        self.enqueue(session.job_id)
+        await self.tell(event, term=term)
         return await self._view(session)
 
     async def revoke_key(self, kid: str) -> None:
         """Revoke the grants of all tokens that were signed with the key *kid*, on every session."""
-        async with self._store.write() as transaction:
-            event = await revoke(transaction, now=self._clock(), kid=kid)
+        async with self.store.write() as transaction:
+            event = await revoke(transaction, now=self.clock(), kid=kid)
             term = (await read_leadership(transaction)).term
-        await self._tell(event, term=term)
+        await self.tell(event, term=term)
 
     async def _reported(self, views: Sequence[SessionAnswer]) -> list[SessionAnswer]:
         """Return *views* with the gateways' reports."""
-        known = await self._activities_of([view.sid for view in views])
+        known = await self.activities_of([view.sid for view in views])
         return [
             _with_activity(view, known[view.sid]) if view.sid in known else view for view in views
         ]
@@ -272,21 +263,21 @@ class SessionService:
         # Their routes are removed at once, and their ends are recorded a moment later.
         ending = await self._ending({session.job_id for session in live})
         routed = [session.sid for session in live if session.job_id not in ending]
-        states = await self._states_of(routed) if routed else {}
+        states = await self.states_of(routed) if routed else {}
         return [self._seen(session, states.get(session.sid, "ended")) for session in sessions]
 
     async def _ending(self, job_ids: Collection[str]) -> Collection[str]:
         if not job_ids:
             return ()
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             return await ending_jobs(transaction, job_ids)
 
     def _seen(self, session: Session, state: SessionState) -> SessionAnswer:
         return SessionAnswer(
             sid=session.sid,
             hosts=[
-                host_of(session.sid, self._base_domain),
-                *(link_host(name, self._base_domain) for name in session.links),
+                host_of(session.sid, self.base_domain),
+                *(link_host(name, self.base_domain) for name in session.links),
             ],
             job=session.job_id,
             rank=session.rank,

@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Any, Final
 
 from controller.jobs.cluster.job_objects import JobObjects
@@ -87,27 +87,21 @@ def mount_points_of(nested: NestedMounts, job: VolcanoJob) -> MountPoints:
     return MountPoints(place=digest, names=nested.names, cleaner=cleaner.manifest())
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class MountPointCleaner:
-    """Deletes mount points, as the leader of *term*.
+    """Deletes mount points, as the leader of *term*."""
 
-    Args:
-        clock: Unix seconds.
-    """
+    store: FencedStore
+    _: KW_ONLY
+    kube: Kube
+    cluster: JobObjects
+    clock: Callable[[], float]
+    """Unix seconds."""
+    failed: InitVar[Callable[[Exception], None]]
+    _later: dict[str, float] = field(default_factory=dict, init=False)
+    _contained: Containment = field(init=False)
 
-    def __init__(
-        self,
-        store: FencedStore,
-        *,
-        kube: Kube,
-        cluster: JobObjects,
-        clock: Callable[[], float],
-        failed: Callable[[Exception], None],
-    ) -> None:
-        self._store = store
-        self._kube = kube
-        self._cluster = cluster
-        self._clock = clock
-        self._later: dict[str, float] = {}
+    def __post_init__(self, failed: Callable[[Exception], None]) -> None:
         self._contained = Containment("mount points cannot be removed", failed)
 
     async def run(self) -> None:
@@ -121,9 +115,9 @@ class MountPointCleaner:
             LeadershipLost: If another process leads.
             StoreUnavailable: If the store does not respond.
         """
-        now = self._clock()
+        now = self.clock()
         self._later = {place: at for place, at in self._later.items() if at > now}
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             places = await places_to_clean(transaction, limit=AT_ONCE + len(self._later))
         due = [place for place in places if place not in self._later][:AT_ONCE]
         cleaning = [self._clean_contained(place) for place in due]
@@ -137,19 +131,19 @@ class MountPointCleaner:
 
     async def _clean(self, place: str) -> None:
         if await self._is_in_use(place):
-            self._later[place] = self._clock() + LATER_SECONDS
+            self._later[place] = self.clock() + LATER_SECONDS
             return
-        async with self._store.write() as transaction:
-            cleaning = await begin_cleaning(transaction, place, now=self._clock())
+        async with self.store.write() as transaction:
+            cleaning = await begin_cleaning(transaction, place, now=self.clock())
         if cleaning is None:
             return
         try:
             await self._remove(cleaning)
         except KubeError as error:
-            if self._clock() <= _until(cleaning):
+            if self.clock() <= _until(cleaning):
                 return  # the pod may still run: it is tried again until its deadline
             log.info("mount points were not removed", extra={"why": str(error)})
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             await end_cleaning(transaction, place)
 
     async def _is_in_use(self, place: str) -> bool:
@@ -158,7 +152,7 @@ class MountPointCleaner:
         Pods of the jobs that used the folder may have it mounted, and pods of a job with the same
         output that does not hold the folder.
         """
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             job_ids = await last_jobs_of(transaction, place)
             records = await find_jobs(transaction, job_ids)
             owners = {(one.namespace, one.owner_user) for one in records.values()}
@@ -169,7 +163,7 @@ class MountPointCleaner:
             return True
         for record in records.values():
             try:
-                pods = await self._cluster.find_pods(record.namespace, record.id)
+                pods = await self.cluster.find_pods(record.namespace, record.id)
             except KubeError:
                 return True
             if any(not pod.is_over for pod in pods):
@@ -185,13 +179,13 @@ class MountPointCleaner:
         body = _cleaner(cleaning)
         name, namespace = body["metadata"]["name"], body["metadata"]["namespace"]
         try:
-            made = read_job(await self._kube.create(VCJOBS, body, namespace))
+            made = read_job(await self.kube.create(VCJOBS, body, namespace))
         except AlreadyExists:  # by the leader before this one, or the response was lost
-            made = read_job(await self._kube.get(VCJOBS, name, namespace))
-        while progress_of(made.phase) in _GOES_ON and self._clock() <= _until(cleaning):
+            made = read_job(await self.kube.get(VCJOBS, name, namespace))
+        while progress_of(made.phase) in _GOES_ON and self.clock() <= _until(cleaning):
             await asyncio.sleep(POLL_SECONDS)
-            made = read_job(await self._kube.get(VCJOBS, name, namespace))
-        await self._kube.delete(VCJOBS, name, namespace, uid=made.uid)
+            made = read_job(await self.kube.get(VCJOBS, name, namespace))
+        await self.kube.delete(VCJOBS, name, namespace, uid=made.uid)
         self._tell(made, cleaning)
 
     def _tell(self, made: ObservedJob, cleaning: Cleaning) -> None:

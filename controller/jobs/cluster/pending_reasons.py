@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, InitVar, asdict, dataclass, field
 from typing import Any, Final
 
 from controller.jobs.cluster.informer import InformerCache
@@ -60,34 +60,27 @@ class _WaitingJob:
     pause: float = FIRST_AGAIN_SECONDS
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class PendingReasons:
-    """Finds out why jobs wait, as the leader.
+    """Finds out why jobs wait, as the leader."""
 
-    Args:
-        changed: Called with the id of a job whose explanation has changed.
-        clock: Monotonic seconds.
-    """
+    records: JobRecords
+    _: KW_ONLY
+    kube: Kube
+    informer: InformerCache
+    changed: Callable[[str], None]
+    """Called with the id of a job whose explanation has changed."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    failed: InitVar[Callable[[Exception], None]]
+    _contained: Containment = field(init=False)
+    _waits: dict[str, _WaitingJob] = field(default_factory=dict, init=False)
+    _not_allowed_until: dict[str, float] = field(default_factory=dict, init=False)
+    _nodes: list[NodeRoom] = field(default_factory=list, init=False)
+    _nodes_good_until: float = 0.0
 
-    def __init__(
-        self,
-        records: JobRecords,
-        *,
-        kube: Kube,
-        informer: InformerCache,
-        changed: Callable[[str], None],
-        clock: Callable[[], float],
-        failed: Callable[[Exception], None],
-    ) -> None:
+    def __post_init__(self, failed: Callable[[Exception], None]) -> None:
         self._contained = Containment("the reason why a job waits could not be read", failed)
-        self._records = records
-        self._kube = kube
-        self._informer = informer
-        self._changed = changed
-        self._clock = clock
-        self._waits: dict[str, _WaitingJob] = {}
-        self._not_allowed_until: dict[str, float] = {}
-        self._nodes: list[NodeRoom] = []
-        self._nodes_good_until = 0.0
 
     async def run(self) -> None:
         """Check every two seconds; returns only by LeadershipLost."""
@@ -113,8 +106,8 @@ class PendingReasons:
 
     def _due(self) -> Sequence[ObservedJob]:
         """Return the jobs to ask about now, and put off each of them."""
-        now, waiting = self._clock(), dict[str, ObservedJob]()
-        for job in self._informer.jobs:
+        now, waiting = self.clock(), dict[str, ObservedJob]()
+        for job in self.informer.jobs:
             if self._waits_for_pods(job) and not job.deleting:
                 waiting[job.job_id] = job
         # A job that waits again is treated as new.
@@ -136,19 +129,19 @@ class PendingReasons:
             case Progress.WAITING:
                 return True
             case Progress.RUNNING:
-                return not self._informer.pods.has_job(job.job_id)  # preempted, for example
+                return not self.informer.pods.has_job(job.job_id)  # preempted, for example
             case _:
                 return False
 
     async def _look_at(self, job: ObservedJob) -> None:
-        pods = self._informer.pods.of_job(job.job_id)
-        if self._clock() < self._not_allowed_until.get(job.namespace, 0.0):
+        pods = self.informer.pods.of_job(job.job_id)
+        if self.clock() < self._not_allowed_until.get(job.namespace, 0.0):
             return
-        async with self._records.store.read() as transaction:
+        async with self.records.store.read() as transaction:
             record = await find_job(transaction, job.job_id)
         if record is None or record.uid != job.uid or record.is_final:
             return
-        ranks = self._records.readable_job(record).ranks
+        ranks = self.records.readable_job(record).ranks
         if is_explained(job, pods, ranks=ranks):
             # The obstacle to the creation of the pods is gone.
             if record.explained is not None:
@@ -159,7 +152,7 @@ class PendingReasons:
             found = await self.read_reason(job, record, mine, ranks=ranks)
         except Forbidden as error:
             # The permissions are those of an older version, or the site has restricted them.
-            self._not_allowed_until[job.namespace] = self._clock() + FORBIDDEN_SECONDS
+            self._not_allowed_until[job.namespace] = self.clock() + FORBIDDEN_SECONDS
             log.warning(
                 "no permission to read why jobs wait",
                 extra={"namespace": job.namespace, "why": str(error)},
@@ -210,19 +203,19 @@ class PendingReasons:
 
     async def _of_nodes(self, job: ObservedJob) -> Explanation | None:
         """Return whether no node could run it, even an empty one; a second check needs no list."""
-        if self._clock() >= self._nodes_good_until:
-            nodes = await self._kube.list(NODES, transform=NODES_READ)
+        if self.clock() >= self._nodes_good_until:
+            nodes = await self.kube.list(NODES, transform=NODES_READ)
             self._nodes = [room for node in nodes if (room := read_node(node))]
-            self._nodes_good_until = self._clock() + NODES_SECONDS
+            self._nodes_good_until = self.clock() + NODES_SECONDS
         try:
-            whole = await self._kube.get(VCJOBS, job.name, job.namespace)
+            whole = await self.kube.get(VCJOBS, job.name, job.namespace)
         except NotFound:
             return None
         return why_no_node(whole, self._nodes)
 
     async def _group(self, job: ObservedJob) -> Object | None:
         try:
-            return await self._kube.get(POD_GROUPS, group_name(job.name, job.uid), job.namespace)
+            return await self.kube.get(POD_GROUPS, group_name(job.name, job.uid), job.namespace)
         except NotFound:
             return None
 
@@ -231,13 +224,13 @@ class PendingReasons:
         return explain_group(group, await self._events(job, uid) if uid else ())
 
     async def _events(self, job: ObservedJob, uid: str) -> Objects:
-        return await self._kube.list(EVENTS, job.namespace, fields=f"involvedObject.uid={uid}")
+        return await self.kube.list(EVENTS, job.namespace, fields=f"involvedObject.uid={uid}")
 
     async def _of_queue(self, record: JobRecord) -> Explanation | None:
         if record.queue is None:
             return None
         try:
-            queue = await self._kube.get(QUEUES, record.queue)
+            queue = await self.kube.get(QUEUES, record.queue)
         except NotServed:
             return None
         except NotFound:
@@ -253,12 +246,12 @@ class PendingReasons:
         explained: dict[str, Any] | None = (
             None if found is None else {"uid": job.uid, "since": job.phase_since, **asdict(found)}
         )
-        async with self._records.store.write() as transaction:
+        async with self.records.store.write() as transaction:
             now = await lock_job(transaction, job.job_id)
             if now is None or now.uid != job.uid or now.explained == explained:
                 return
-            await update_job(transaction, now, now=self._records.clock(), explained=explained)
-        self._changed(job.job_id)
+            await update_job(transaction, now, now=self.records.clock(), explained=explained)
+        self.changed(job.job_id)
 
 
 def _has_passed(

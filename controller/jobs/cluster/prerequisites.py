@@ -14,7 +14,7 @@ import json
 import logging
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import KW_ONLY, asdict, dataclass, field
 from typing import Final
 
 from controller.jobs.cluster.companion_objects import patch_labelled, set_field
@@ -172,36 +172,31 @@ class _Missing:
         return now < self.until + LONGEST_PAUSE_SECONDS
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Prerequisites:
     """Ensures namespaces, queues and shared objects; results are cached for ten seconds.
 
     If something is missing, one check serves all jobs that wait for it, with increasing pauses.
     Shared objects are created, and created again if somebody deleted them, every ten minutes and
     whenever their plan changes.
-
-    Args:
-        instance: The label of everything that is created here.
-        clock: Monotonic seconds.
-        grants: The rights that our accounts have in each owner's namespace.
     """
 
-    def __init__(
-        self,
-        kube: Kube,
-        *,
-        instance: str,
-        clock: Callable[[], float],
-        grants: Sequence[RoleGrant] = (),
-    ) -> None:
-        self._kube = kube
-        self._instance = instance
-        self._clock = clock
-        self._grants = grants
-        self._rights_until: dict[str, float] = {}
-        self._objects = SharedObjects(kube, instance=instance)
-        self._good_until: dict[tuple[str, str], float] = {}
-        self._made_until: dict[str, float] = {}
-        self._missing: dict[tuple[str, str], _Missing] = {}
+    kube: Kube
+    _: KW_ONLY
+    instance: str
+    """The label of everything that is created here."""
+    clock: Callable[[], float]
+    """Monotonic seconds."""
+    grants: Sequence[RoleGrant] = ()
+    """The rights that our accounts have in each owner's namespace."""
+    _rights_until: dict[str, float] = field(default_factory=dict, init=False)
+    _objects: SharedObjects = field(init=False)
+    _good_until: dict[tuple[str, str], float] = field(default_factory=dict, init=False)
+    _made_until: dict[str, float] = field(default_factory=dict, init=False)
+    _missing: dict[tuple[str, str], _Missing] = field(default_factory=dict, init=False)
+
+    def __post_init__(self) -> None:
+        self._objects = SharedObjects(self.kube, instance=self.instance)
 
     async def why_not_ready(
         self, namespace: str, queue: str, shared: Sequence[SharedObject] = ()
@@ -214,7 +209,7 @@ class Prerequisites:
             NameTaken: If a needed object is foreign.
             KubeError: If the API server does not respond, or refuses.
         """
-        now, place = self._clock(), (namespace, queue)
+        now, place = self.clock(), (namespace, queue)
         before = self._missing.get(place)
         if before is not None and now < before.until:
             return before.problem
@@ -227,10 +222,10 @@ class Prerequisites:
     def retry_in(self, namespace: str, queue: str) -> float:
         """Return in how many seconds the missing object is checked again."""
         missing = self._missing.get((namespace, queue))
-        return max(0.0, missing.until - self._clock()) if missing is not None else 0.0
+        return max(0.0, missing.until - self.clock()) if missing is not None else 0.0
 
     async def _look(self, namespace: str, queue: str, shared: Sequence[SharedObject]) -> str | None:
-        now = self._clock()
+        now = self.clock()
         made = _digest(shared)
         is_made = not shared or self._made_until.get(made, 0.0) > now
         if is_made and self._good_until.get((namespace, queue), 0.0) > now:
@@ -250,7 +245,7 @@ class Prerequisites:
             # again.
             self._made_until.pop(made, None)
             if not shared:
-                await ensure_namespace(self._kube, namespace, instance=self._instance)
+                await ensure_namespace(self.kube, namespace, instance=self.instance)
             return f"the namespace {namespace} is being prepared"
         try:
             problem = problem or await self._queue(queue)
@@ -260,7 +255,7 @@ class Prerequisites:
             self._made_until.pop(made, None)
             return f"there is no queue {queue}"
         if problem is None:
-            self._good_until[namespace, queue] = self._clock() + GOOD_FOR_SECONDS
+            self._good_until[namespace, queue] = self.clock() + GOOD_FOR_SECONDS
         return problem
 
     async def restore_rights(self, namespace: str) -> None:
@@ -269,8 +264,8 @@ class Prerequisites:
         Call it when the API server has refused a step of a job that runs there: its namespace had
         the bindings, so somebody has deleted one. A failure is logged: the next refusal repeats it.
         """
-        now = self._clock()
-        if not self._grants or self._rights_until.get(namespace, 0.0) > now:
+        now = self.clock()
+        if not self.grants or self._rights_until.get(namespace, 0.0) > now:
             return
         self._rights_until = {name: at for name, at in self._rights_until.items() if at > now}
         self._rights_until[namespace] = now + RIGHTS_SECONDS
@@ -282,13 +277,13 @@ class Prerequisites:
 
     async def _restore_rights(self, namespace: str) -> None:
         try:
-            found = await self._kube.get(NAMESPACES, namespace)
+            found = await self.kube.get(NAMESPACES, namespace)
         except NotFound:
             return
         labels = found["metadata"].get("labels") or {}
         is_going = (found.get("status") or {}).get("phase") == "Terminating"
-        if labels.get(INSTANCE_LABEL) == self._instance and not is_going:
-            for one in role_bindings(self._grants, namespace):
+        if labels.get(INSTANCE_LABEL) == self.instance and not is_going:
+            for one in role_bindings(self.grants, namespace):
                 await self._objects.ensure(one)
 
     def forget(self) -> None:
@@ -304,7 +299,7 @@ class Prerequisites:
         """
         made = _digest(shared)
         made_until = self._made_until.get(made)
-        if made_until is not None and made_until - self._clock() < _DOUBTED_LEFT_SECONDS:
+        if made_until is not None and made_until - self.clock() < _DOUBTED_LEFT_SECONDS:
             del self._made_until[made]
 
     def _forget_old(self, now: float) -> None:
@@ -314,17 +309,17 @@ class Prerequisites:
         self._missing = {place: one for place, one in self._missing.items() if one.is_known(now)}
 
     async def _namespace(self, name: str) -> str | None:
-        found = await self._kube.get(NAMESPACES, name)
+        found = await self.kube.get(NAMESPACES, name)
         if (found.get("status") or {}).get("phase") == "Terminating":
             return f"the namespace {name} is being removed"
         try:
-            await self._kube.get(SERVICE_ACCOUNTS, "default", name)
+            await self.kube.get(SERVICE_ACCOUNTS, "default", name)
         except NotFound:
             return f"the namespace {name} is being prepared"
         return None
 
     async def _queue(self, name: str) -> str | None:
-        found = await self._kube.get(QUEUES, name)
+        found = await self.kube.get(QUEUES, name)
         state = (found.get("status") or {}).get("state")
         return None if state == "Open" else f"the queue {name} is not open"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, InitVar, dataclass, field
 from typing import Final, NamedTuple
 
 from controller.jobs.containment import Containment
@@ -54,27 +55,21 @@ class RetentionPeriods(NamedTuple):
     updates: float | None = None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Retention:
-    """Deletes records, as the leader of *term*; each VolcanoJob leaves a tombstone.
+    """Deletes records, as the leader of *term*; each VolcanoJob leaves a tombstone."""
 
-    Args:
-        may_be_there: Returns whether the cluster may have a VolcanoJob of a job.
-        clock: Unix seconds.
-    """
+    store: FencedStore
+    _: KW_ONLY
+    keep: RetentionPeriods
+    may_be_there: Callable[[str], bool]
+    """Returns whether the cluster may have a VolcanoJob of a job."""
+    clock: Callable[[], float]
+    """Unix seconds."""
+    failed: InitVar[Callable[[Exception], None]]
+    _contained: Containment = field(init=False)
 
-    def __init__(
-        self,
-        store: FencedStore,
-        *,
-        keep: RetentionPeriods,
-        may_be_there: Callable[[str], bool],
-        clock: Callable[[], float],
-        failed: Callable[[Exception], None],
-    ) -> None:
-        self._store = store
-        self._keep = keep
-        self._may_be_there = may_be_there
-        self._clock = clock
+    def __post_init__(self, failed: Callable[[Exception], None]) -> None:
         self._contained = Containment("old records cannot be deleted", failed)
 
     async def run(self) -> None:
@@ -90,7 +85,7 @@ class Retention:
             LeadershipLost: If another process leads.
             StoreUnavailable: If the store does not respond.
         """
-        before, total = self._clock() - self._keep.history, 0
+        before, total = self.clock() - self.keep.history, 0
         with self._contained.of("jobs"):
             total = await self._forget_jobs(before)
         if total:
@@ -104,25 +99,25 @@ class Retention:
             await self._in_pages(
                 lambda found: forget_usage(found, before=before, limit=MOST_ENTRIES), MOST_ENTRIES
             )
-        if self._keep.updates is not None:
+        if self.keep.updates is not None:
             with self._contained.of("updates"):
-                await self._forget_updates(self._clock() - self._keep.updates)
+                await self._forget_updates(self.clock() - self.keep.updates)
         with self._contained.of("tombstones"):
-            await self._forget_tombstones(before - self._keep.tombstone)
+            await self._forget_tombstones(before - self.keep.tombstone)
         with self._contained.of("links"):
-            async with self._store.write() as transaction:
-                await forget_links(transaction, now=self._clock())
+            async with self.store.write() as transaction:
+                await forget_links(transaction, now=self.clock())
         with self._contained.of("lists"):
             await self._in_pages(_fill_in_lists, AT_ONCE)
         with self._contained.of("hooks"):
-            async with self._store.write() as transaction:
-                await forget_lone_hook_failures(transaction, before=self._clock() - LONE_SECONDS)
+            async with self.store.write() as transaction:
+                await forget_lone_hook_failures(transaction, before=self.clock() - LONE_SECONDS)
         return total
 
     async def _forget_jobs(self, before: float) -> int:
         after, total = "", 0
         while True:
-            async with self._store.write() as transaction:
+            async with self.store.write() as transaction:
                 over = await jobs_ended_before(
                     transaction, finished_before=before, limit=AT_ONCE, after=after
                 )
@@ -135,7 +130,7 @@ class Retention:
     async def _forget(self, job_ids: Sequence[str], before: float) -> int:
         """Delete all of them together; if that fails, one by one."""
         try:
-            async with self._store.write() as transaction:
+            async with self.store.write() as transaction:
                 await delete_job_records(transaction, job_ids, at=before)
         except (LeadershipLost, StoreUnavailable):
             raise
@@ -143,7 +138,7 @@ class Retention:
             gone = 0
             for job_id in job_ids:
                 with self._contained.of(f"job {job_id}"):
-                    async with self._store.write() as transaction:
+                    async with self.store.write() as transaction:
                         await delete_job_records(transaction, [job_id], at=before)
                     gone += 1
             return gone
@@ -153,14 +148,14 @@ class Retention:
         """Run *work* in one transaction after another, until one deletes less than a *page*."""
         done = page
         while done == page:
-            async with self._store.write() as transaction:
+            async with self.store.write() as transaction:
                 done = await work(transaction)
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _forget_updates(self, before: float) -> None:
         after = 0
         while True:
-            async with self._store.write() as transaction:
+            async with self.store.write() as transaction:
                 after, more = await forget_old_updates(
                     transaction, before=before, after=after, limit=MOST_ENTRIES
                 )
@@ -172,11 +167,11 @@ class Retention:
         """Delete tombstones of VolcanoJobs that are gone; the others are evidence for a removal."""
         after: Tombstone | None = None
         while True:
-            async with self._store.write() as transaction:
+            async with self.store.write() as transaction:
                 old = await old_tombstones(
                     transaction, before=before, after=after, limit=MOST_ENTRIES
                 )
-                gone = [one for one in old if not self._may_be_there(one.job_id)]
+                gone = [one for one in old if not self.may_be_there(one.job_id)]
                 await forget_tombstones(transaction, gone)
             if len(old) < MOST_ENTRIES:
                 return

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final, assert_never
 
@@ -64,43 +64,35 @@ _REFUSED: Final[Mapping[type[steps.Step], str]] = MappingProxyType(
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Actions:
-    """Changes the store and the cluster, as the leader.
+    """Changes the store and the cluster, as the leader."""
 
-    Args:
-        prerequisites: The objects that must exist before a job is submitted.
-        looked_until: The time of the previous leader's last observation of the cluster. Between
-            then and this leader's first observation, the cluster was not observed.
-    """
+    records: JobRecords
+    _: KW_ONLY
+    pipeline: Pipeline
+    cluster: JobObjects
+    prerequisites: Prerequisites
+    """The objects that must exist before a job is submitted."""
+    priorities: InitVar[PriorityValues]
+    recorder: HookRecorder
+    calls: PluginCalls
+    looked_until: float = 0.0
+    """The time of the previous leader's last observation of the cluster. Between then and this
+    leader's first observation, the cluster was not observed."""
+    _submitting: SubmitActions = field(init=False)
+    _ending: EndActions = field(init=False)
 
-    def __init__(
-        self,
-        records: JobRecords,
-        *,
-        pipeline: Pipeline,
-        cluster: JobObjects,
-        prerequisites: Prerequisites,
-        priorities: PriorityValues,
-        recorder: HookRecorder,
-        calls: PluginCalls,
-        looked_until: float = 0.0,
-    ) -> None:
-        self._records = records
-        self._calls = calls
-        self._pipeline = pipeline
-        self._cluster = cluster
-        self._recorder = recorder
-        self._looked_until = looked_until
-        self._prerequisites = prerequisites
+    def __post_init__(self, priorities: PriorityValues) -> None:
         self._submitting = SubmitActions(
-            records,
-            pipeline=pipeline,
-            cluster=cluster,
-            prerequisites=prerequisites,
+            self.records,
+            pipeline=self.pipeline,
+            cluster=self.cluster,
+            prerequisites=self.prerequisites,
             priorities=priorities,
-            calls=self._calls,
+            calls=self.calls,
         )
-        self._ending = EndActions(records, cluster)
+        self._ending = EndActions(self.records, self.cluster)
 
     async def do(self, step: steps.Step, seen: ObservedState) -> ObservedState | None:  # noqa: C901 - one case a step
         """Do *step*; return the observed state after it, or None if the job must be observed anew.
@@ -191,7 +183,7 @@ class Actions:
         await self._record_refusal(step, record, error)
         # A job that is submitted has its prerequisites checked by that.
         if isinstance(error, Forbidden) and not isinstance(step, steps.Submit):
-            await self._prerequisites.restore_rights(record.namespace)
+            await self.prerequisites.restore_rights(record.namespace)
 
     async def _record_refusal(self, step: steps.Step, record: JobRecord, error: KubeError) -> None:
         row = row_of(error)
@@ -205,10 +197,10 @@ class Actions:
             values = {"details": record.details}  # these say which user requested the end, and why
         elif isinstance(step, steps.AbortVolcanoJob):
             values = {"reason": SUSPENDING["reason"], "details": None}
-        await self._records.update_if_changed(record, message=text, **values)
+        await self.records.update_if_changed(record, message=text, **values)
 
     async def _park(self, seen: ObservedState, why: str | None) -> None:
-        await self._records.update_if_changed(seen.record, parked=why)
+        await self.records.update_if_changed(seen.record, parked=why)
         tell = log.warning if why else log.info
         text = "a job is parked" if why else "a job is taken up again"
         tell(text, extra={"job": seen.record.id, "why": why or ""})
@@ -216,15 +208,15 @@ class Actions:
     async def _record_pods(self, seen: ObservedState) -> ObservedState | None:
         record = seen.record
         runs = make_pod_records(
-            self._records.readable_job(record),
+            self.records.readable_job(record),
             record.attempt,
             runs=seen.runs,
             present=seen.own(seen.pods),
             departed=seen.own(seen.departed),
-            now=self._records.clock(),
-            looked_until=self._looked_until,
+            now=self.records.clock(),
+            looked_until=self.looked_until,
         )
-        async with self._records.store.write() as transaction:
+        async with self.records.store.write() as transaction:
             await upsert_pod_records(transaction, runs)
             if missing := _missing_mount_points(seen):
                 await record_missing_mount_points(transaction, record.id, missing)
@@ -237,8 +229,8 @@ class Actions:
 
     async def _set_timers(self, record: JobRecord, timers: Sequence[Timer]) -> None:
         """Replace the timers of the job; a timer that runs already keeps its due time."""
-        async with self._records.store.write() as transaction:
-            if await self._records.lock_if_unchanged(transaction, record) is not None:
+        async with self.records.store.write() as transaction:
+            if await self.records.lock_if_unchanged(transaction, record) is not None:
                 await replace_timers(transaction, record.id, timers=timers)
 
     async def _issue_command(self, step: steps.IssueCommand, seen: ObservedState) -> None:
@@ -248,9 +240,9 @@ class Actions:
             return
         # Recorded before the command: a leader that finds the VolcanoJob ended must know why.
         values = {"ordered": step.action, "ordered_why": step.why}
-        if await self._records.update_if_changed(record, **values) is None:
+        if await self.records.update_if_changed(record, **values) is None:
             return  # the job was changed meanwhile
-        raise after_command(await self._cluster.command(record.id, job, step.action))
+        raise after_command(await self.cluster.command(record.id, job, step.action))
 
     async def _are_as_recorded(self, seen: ObservedState) -> bool:
         """Return whether the API server shows the VolcanoJob's pods as they are recorded.
@@ -260,8 +252,8 @@ class Actions:
         """
         record = seen.record
         known = {pod.uid for pod in seen.pods if pod.owner_uid == record.uid}
-        pods = await self._cluster.find_pods(record.namespace, record.id, known=known)
-        now = self._records.clock() + seen.clock_offset
+        pods = await self.cluster.find_pods(record.namespace, record.id, known=known)
+        now = self.records.clock() + seen.clock_offset
         own = [as_of(pod, now) for pod in pods if pod.owner_uid == record.uid]
         there = {pod.uid for pod in own}
         if not known <= there:
@@ -271,9 +263,9 @@ class Actions:
 
     async def _start_tool(self, record: JobRecord, due: DueRun) -> None:
         """Start the tool, if it and its job are still as observed."""
-        run = _record_of_run(record, due, now=self._records.clock())
-        async with self._records.store.write() as transaction:
-            if await self._records.lock_if_unchanged(transaction, record) is None:
+        run = _record_of_run(record, due, now=self.records.clock())
+        async with self.records.store.write() as transaction:
+            if await self.records.lock_if_unchanged(transaction, record) is None:
                 return
             tool = await find_tool(transaction, due.tool.place)
             if tool != due.tool:
@@ -291,14 +283,14 @@ class Actions:
             "state": next_state(record.state, update.event),
             "reason": update.reason,
             "message": update.message,
-            "details": _dated(update.details, self._records.clock()),
+            "details": _dated(update.details, self.records.clock()),
         }
         started = None
         if update.event is JobEvent.STARTED:
             started = self._start_of(seen)
             values["started_at"] = record.started_at or started
-        async with self._records.store.write() as transaction:
-            after = await self._records.update(transaction, record, **values)
+        async with self.records.store.write() as transaction:
+            after = await self.records.update(transaction, record, **values)
             if after is not None and started is not None:
                 await start_attempt(transaction, record.id, record.attempt, at=started)
         return after
@@ -307,7 +299,7 @@ class Actions:
         """Return when this attempt started: when its first program did, if that is known."""
         starts = [pod.started_at for pod in seen.own(seen.pods) if pod.started_at]
         starts += [run.started_at for run in seen.runs.values() if run.started_at]
-        now = self._records.clock()
+        now = self.records.clock()
         # Clocks of nodes differ, and the cluster's times are whole seconds.
         return min(now, max(seen.record.created_at, min(starts, default=now)))
 
@@ -319,13 +311,13 @@ class Actions:
         state, view = seen.hooks.get(step.hook, HookState()), self.view_of(seen)
 
         async def run() -> None:
-            await self._pipeline.run(
-                step.hook, view, done=state.done, failed=state.failed, recorder=self._recorder
+            await self.pipeline.run(
+                step.hook, view, done=state.done, failed=state.failed, recorder=self.recorder
             )
 
         # The job is observed anew at once: its next step may not depend on the hooks.
         with suppress(StillRunning):
-            await self._calls.result(record.id, "hooks", (record.attempt, step.hook), run)
+            await self.calls.result(record.id, "hooks", (record.attempt, step.hook), run)
 
     async def _knows_pods(self, seen: ObservedState) -> bool:
         """Return whether the pods' records are final.
@@ -338,7 +330,7 @@ class Actions:
             return False
         if not seen.pods_stale and are_final(seen.runs.values()):
             return True
-        async with self._records.store.read() as transaction:
+        async with self.records.store.read() as transaction:
             attempts = await attempts_of(transaction, seen.record.id)
         last = attempts[-1] if attempts else None
         if last is None or last.attempt != seen.record.attempt or last.ended_at is None:
@@ -350,7 +342,7 @@ class Actions:
         """Return what plugins see of the job."""
         record = seen.record
         return JobFromServer(
-            job=self._records.readable_job(record),
+            job=self.records.readable_job(record),
             namespace=record.namespace,
             uid=record.uid or "",
             attempt=record.attempt,

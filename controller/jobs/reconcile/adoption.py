@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, Final
 
 from pydantic import ValidationError
@@ -68,32 +68,27 @@ class CannotAdopt(FumaroleError):
     """The annotations of a VolcanoJob do not describe its job."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Adoption:
     """Adopts VolcanoJobs that the store does not know, as the leader of *term*.
 
     ``problems`` are the readiness problems of this process; ``settled`` is set once there are none.
     """
 
-    def __init__(
-        self,
-        *,
-        store: FencedStore,
-        kube: Kube,
-        informer: InformerCache,
-        cluster: JobObjects,
-        instance: str,
-        namespace: str,
-        defaults: JobDefaults,
-        clock: Callable[[], float],
-    ) -> None:
-        self._store = store
-        self._informer = informer
-        self._cluster = cluster
+    store: FencedStore
+    kube: InitVar[Kube]
+    informer: InformerCache
+    cluster: JobObjects
+    instance: InitVar[str]
+    namespace: InitVar[str]
+    defaults: JobDefaults
+    clock: Callable[[], float]
+    _identity: StoreIdentity = field(init=False)
+    problems: tuple[str, ...] = ("store and cluster have not been compared yet",)
+    settled: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+
+    def __post_init__(self, kube: Kube, instance: str, namespace: str) -> None:
         self._identity = StoreIdentity(kube, instance=instance, namespace=namespace)
-        self._defaults = defaults
-        self._clock = clock
-        self.problems: tuple[str, ...] = ("store and cluster have not been compared yet",)
-        self.settled = asyncio.Event()
 
     async def settle(self) -> None:
         """Return once the store is shown to belong to this cluster, or all VolcanoJobs are adopted.
@@ -117,11 +112,11 @@ class Adoption:
             await asyncio.sleep(RETRY_SECONDS)
 
     async def _settle(self) -> tuple[str, ...]:
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             ours = (await read_store_metadata(transaction)).identity
             empty = not await has_jobs(transaction)
         theirs = await self._identity.read()
-        strange = theirs not in (None, ours) or (empty and any(True for _ in self._informer.jobs))
+        strange = theirs not in (None, ours) or (empty and any(True for _ in self.informer.jobs))
         if strange:
             problems = await self._adopt_all()
             if problems:
@@ -133,8 +128,8 @@ class Adoption:
 
     async def _adopt_all(self) -> tuple[str, ...]:
         problems = []
-        seen = list(self._informer.jobs)
-        async with self._store.read() as transaction:
+        seen = list(self.informer.jobs)
+        async with self.store.read() as transaction:
             known = await known_jobs(transaction, [job.job_id for job in seen])
         # Tools come after all jobs: a tool whose job is unknown ends.
         for job in sorted(seen, key=lambda one: is_tool(one.job_id)):
@@ -151,13 +146,13 @@ class Adoption:
         Raises:
             KubeError, StoreUnavailable: To be tried again.
         """
-        for job in self._informer.jobs.of_job(job_id):
+        for job in self.informer.jobs.of_job(job_id):
             if (tool := _read_tool(job)) is not None:
                 await self._look_at_job_of(tool)
-            async with self._store.read() as transaction:
+            async with self.store.read() as transaction:
                 gone = await has_tombstone(transaction, job_id, job.uid)
             if gone:
-                await self._cluster.remove_volcano_job(job.namespace, job.name, job.uid)
+                await self.cluster.remove_volcano_job(job.namespace, job.name, job.uid)
                 continue
             try:
                 await self._adopt(job)
@@ -173,7 +168,7 @@ class Adoption:
 
     async def _look_at_job_of(self, tool: RunOf) -> None:
         """Adopt the tool's job first, if the store does not know that job either."""
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             known = await known_jobs(transaction, [tool.job])
         if not known:
             await self.look_at(tool.job)
@@ -187,14 +182,14 @@ class Adoption:
         log.warning("adopted", extra={"job": job.id, "vcjob": f"{seen.namespace}/{seen.name}"})
 
     async def _keep(self, seen: ObservedJob, job: Job, spec: Mapping[str, Any]) -> None:
-        pods = self._informer.pods.of_job(job.id)
-        kept = await self._cluster.find_recovery_data(seen)
+        pods = self.informer.pods.of_job(job.id)
+        kept = await self.cluster.find_recovery_data(seen)
         past = recovered(seen, pods, kept, allocated=job.time_allocation_seconds)
-        record = replace(_adopted(seen, job, past, self._defaults), spec=spec)
-        tool, tools = _read_tool(seen), adopted_tools(job, self._defaults, now=self._clock())
+        record = replace(_adopted(seen, job, past, self.defaults), spec=spec)
+        tool, tools = _read_tool(seen), adopted_tools(job, self.defaults, now=self.clock())
         if tool is not None:
             record = replace(record, tool=tool.model_dump(mode="json"))
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             if tool is not None:
                 await adopt_run(transaction, record, tool)
             record = replace(record, tools=len(tools))
@@ -202,7 +197,7 @@ class Adoption:
             if tools:
                 await attach_tools(transaction, tools)
             await record_attempt(
-                transaction, record.id, record.attempt, uid=seen.uid, now=self._clock()
+                transaction, record.id, record.attempt, uid=seen.uid, now=self.clock()
             )
             await record_connections(transaction, job.id, asked_ports(job))
             if not lacks_secrets(record.spec, {}):

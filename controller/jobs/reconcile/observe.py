@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from math import inf
 from typing import Final, get_args
 
@@ -72,48 +72,33 @@ class LogObserver:
         """Drop the state of a job that is gone."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Observer:
-    """Observes jobs.
+    """Observes jobs."""
 
-    Args:
-        pipeline: Returns whether a hook is completed.
-        evictions_allowed: How often an evicted job is submitted again.
-        sidecar_seconds: How long sidecars may run after the job's own containers have ended.
-        rank_services: Whether ranks have Services, which the cache shows.
-        is_busy: Returns whether hooks of a job run now.
-        hide_secrets: Returns a pod of the job without the job's secrets in its messages.
-        clock: Unix seconds.
-        clock_offset: Returns how far the API server's clock is ahead of *clock*, in seconds.
-    """
-
-    def __init__(
-        self,
-        store: Store,
-        informer: InformerCache,
-        pipeline: Pipeline,
-        *,
-        evictions_allowed: int = 0,
-        sidecar_seconds: float = 60.0,
-        rank_services: bool = False,
-        is_busy: Callable[[str], bool] = lambda _: False,
-        hide_secrets: Callable[[JobRecord, ObservedPod], ObservedPod] = lambda _, pod: pod,
-        clock: Callable[[], float] = time.time,
-        clock_offset: Callable[[], float] = lambda: 0.0,
-    ) -> None:
-        self._clock_offset = clock_offset
-        self._is_busy = is_busy
-        self._hide_secrets = hide_secrets
-        self._readable: dict[str, float] = {}
-        self._parked_jobs: set[str] = set()
-        self._ended: dict[str, dict[tuple[str, str], float]] = {}
-        self._phases: dict[str, tuple[tuple[str, str], float]] = {}
-        self._clock = clock
-        self._store = store
-        self._informer = informer
-        self._pipeline = pipeline
-        self._evictions_allowed = evictions_allowed
-        self._sidecar_seconds = sidecar_seconds
-        self._rank_services = rank_services
+    store: Store
+    informer: InformerCache
+    pipeline: Pipeline
+    """Returns whether a hook is completed."""
+    _: KW_ONLY
+    evictions_allowed: int = 0
+    """How often an evicted job is submitted again."""
+    sidecar_seconds: float = 60.0
+    """How long sidecars may run after the job's own containers have ended."""
+    rank_services: bool = False
+    """Whether ranks have Services, which the cache shows."""
+    is_busy: Callable[[str], bool] = lambda _: False
+    """Returns whether hooks of a job run now."""
+    hide_secrets: Callable[[JobRecord, ObservedPod], ObservedPod] = lambda _, pod: pod
+    """Returns a pod of the job without the job's secrets in its messages."""
+    clock: Callable[[], float] = time.time
+    """Unix seconds."""
+    clock_offset: Callable[[], float] = lambda: 0.0
+    """Returns how far the API server's clock is ahead of *clock*, in seconds."""
+    _readable: dict[str, float] = field(default_factory=dict, init=False)
+    _parked_jobs: set[str] = field(default_factory=set, init=False)
+    _ended: dict[str, dict[tuple[str, str], float]] = field(default_factory=dict, init=False)
+    _phases: dict[str, tuple[tuple[str, str], float]] = field(default_factory=dict, init=False)
 
     async def observe(self, job_id: str) -> ObservedState | None:
         """Return the observed state of the job; None if the store does not know it.
@@ -122,8 +107,8 @@ class Observer:
             StoreUnavailable: If the store cannot be read.
         """
         # This comes before the store is read: only the caller starts further hooks of the job.
-        busy = self._is_busy(job_id)
-        async with self._store.read() as transaction:
+        busy = self.is_busy(job_id)
+        async with self.store.read() as transaction:
             record = await find_job(transaction, job_id)
             if record is None:
                 self._forget_departed(job_id)
@@ -132,9 +117,9 @@ class Observer:
                 self._ended.pop(job_id, None)
                 self._phases.pop(job_id, None)
                 return None
-            now = self._clock()
-            offset = self._clock_offset()
-            shown = _as_of(self._informer.objects_of(record.namespace, job_id), now + offset)
+            now = self.clock()
+            offset = self.clock_offset()
+            shown = _as_of(self.informer.objects_of(record.namespace, job_id), now + offset)
             # Only inputs of the next step are read: most observed jobs wait, or are over.
             is_final = record.is_final
             waits = record.uid is None and not is_final
@@ -156,7 +141,7 @@ class Observer:
             due_tools, ending_runs = await self._tools(transaction, record, shown.pods)
             may_be_unwanted = not is_final and record.tool is not None
             unwanted = await self._unwanted(transaction, record) if may_be_unwanted else None
-        done = self._pipeline.done_hooks(hooks)
+        done = self.pipeline.done_hooks(hooks)
         paused, requeue_after = self._paused(hooks, now, busy=busy)
         parked, left = self._parked(record, is_final=is_final), None
         if parked is not None and record.expires_at is not None:
@@ -186,9 +171,9 @@ class Observer:
             completed="complete" in done,
             cleaned="cleanup" in done,
             submission_hold=hold,
-            evictions_allowed=self._evictions_allowed,
+            evictions_allowed=self.evictions_allowed,
             ended_since=self._ended_since(job_id, shown.pods if undecided else (), now),
-            sidecar_seconds=self._sidecar_seconds,
+            sidecar_seconds=self.sidecar_seconds,
             pods_stale=shown.pods_stale,
             jobs_stale=shown.jobs_stale,
             deleted_uids=deleted_uids,
@@ -237,7 +222,7 @@ class Observer:
             return frozenset(_HOOKS), None
         if not hooks:
             return frozenset(), None
-        calls = self._pipeline.next_calls(hooks)
+        calls = self.pipeline.next_calls(hooks)
         later = {hook: at - now for hook, at in calls.items() if at > now}
         return frozenset(later), min(later.values(), default=None)
 
@@ -277,7 +262,7 @@ class Observer:
         The two differ if the setting was changed after the submission, or if the job was adopted.
         """
         made = {one.name for one in _rank_services(record, companions)}
-        if not self._rank_services:
+        if not self.rank_services:
             return not made
         if record.id in self._parked_jobs:
             return True  # this version plans nothing for it
@@ -287,15 +272,15 @@ class Observer:
 
     def _lacks_service(self, record: JobRecord, companions: Sequence[CompanionRecord]) -> bool:
         # The cache lacks Services that were created while their watch was interrupted.
-        if not self._rank_services or not self._informer.watches_services:
+        if not self.rank_services or not self.informer.watches_services:
             return False
-        shown = {one.uid for one in self._informer.services.of_job(record.id) if not one.deleting}
+        shown = {one.uid for one in self.informer.services.of_job(record.id) if not one.deleting}
         return any(one.uid not in shown for one in _rank_services(record, companions))
 
     def _without_secrets(
         self, record: JobRecord, pods: Sequence[ObservedPod]
     ) -> tuple[ObservedPod, ...]:
-        return tuple(self._hide_secrets(record, pod) for pod in pods)
+        return tuple(self.hide_secrets(record, pod) for pod in pods)
 
     def _last(
         self, record: JobRecord, left: Sequence[ObservedJob], *, matters: bool
@@ -306,7 +291,7 @@ class Observer:
             if job.uid == record.uid and matters:
                 last = job
             else:
-                self._informer.jobs.forget(job)
+                self.informer.jobs.forget(job)
         return last
 
     async def _runs(
@@ -344,7 +329,7 @@ class Observer:
         job_id, name, rank = (record.tool[field] for field in ("job", "name", "rank"))
         tool = await find_tool(transaction, (job_id, name, rank))
         job = await find_job(transaction, job_id)
-        return why_unwanted(record, tool, record=job, pods=self._informer.pods.of_job(job_id))
+        return why_unwanted(record, tool, record=job, pods=self.informer.pods.of_job(job_id))
 
     async def _deleted_uids(
         self, transaction: Transaction, record: JobRecord, pods: Sequence[ObservedPod]
@@ -378,14 +363,14 @@ class Observer:
             elif record.uid is not None or is_final:
                 # Otherwise its VolcanoJob may still be recorded: a leader can stop between the
                 # creation and the record of it.
-                self._informer.pods.forget(pod)
+                self.informer.pods.forget(pod)
         return tuple(kept)
 
     def _forget_departed(self, job_id: str) -> None:
-        for pod in self._informer.pods.departed_of(job_id):
-            self._informer.pods.forget(pod)
-        for job in self._informer.jobs.departed_of(job_id):
-            self._informer.jobs.forget(job)
+        for pod in self.informer.pods.departed_of(job_id):
+            self.informer.pods.forget(pod)
+        for job in self.informer.jobs.departed_of(job_id):
+            self.informer.jobs.forget(job)
 
 
 def _as_of(shown: ObjectsOfJob, now: float) -> ObjectsOfJob:

@@ -16,7 +16,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import InitVar, dataclass, field, replace
 from functools import partial
 from itertools import islice
 from typing import Any, Final
@@ -205,53 +205,46 @@ class OwnerSlots:
             del self._waiting[owner]
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Reconciler:
-    """Reconciles jobs until it is cancelled, as the leader.
+    """Reconciles jobs until it is cancelled, as the leader."""
 
-    Args:
-        adoption: Deals with VolcanoJobs of this instance that the store does not know.
-        job_changed: Called with a job's id after a step or another process has changed the job.
-        logs: Sees each observation, so that it reads logs before pods are deleted.
-        background: Further tasks that run as long as the reconciler.
-        resync_per_second: How many unchanged jobs are reconciled a second; None: see ``sources``.
-    """
+    store: InitVar[Store]
+    informer: InformerCache
+    observer: Observer
+    actions: Actions
+    adoption: Adoption
+    """Deals with VolcanoJobs of this instance that the store does not know."""
+    queue: WorkQueue
+    job_changed: Callable[[str], None]
+    """Called with a job's id after a step or another process has changed the job."""
+    metrics: ReconcilerMetrics
+    logs: InitVar[LogObserver | None] = None
+    """Sees each observation, so that it reads logs before pods are deleted."""
+    background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
+    """Further tasks that run as long as the reconciler."""
+    resync_per_second: InitVar[float | None] = None
+    """How many unchanged jobs are reconciled a second; None: see ``sources``."""
+    _logs: LogObserver = field(init=False)
+    _sources: JobSources = field(init=False)
+    _slots: OwnerSlots = field(init=False)
+    _progress_at: float | None = None
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        informer: InformerCache,
-        observer: Observer,
-        actions: Actions,
-        adoption: Adoption,
-        queue: WorkQueue,
-        job_changed: Callable[[str], None],
-        metrics: ReconcilerMetrics,
-        logs: LogObserver | None = None,
-        background: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
-        resync_per_second: float | None = None,
+    def __post_init__(
+        self, store: Store, logs: LogObserver | None, resync_per_second: float | None
     ) -> None:
-        self._informer = informer
-        self._observer = observer
-        self._actions = actions
-        self._adoption = adoption
-        self._queue = queue
-        self._job_changed = job_changed
-        self._metrics = metrics
         self._logs = logs or LogObserver()
-        self._background = background
         self._sources = JobSources(
             store=store,
-            informer=informer,
-            queue=queue,
-            job_changed=job_changed,
-            contained=Containment("jobs cannot be enqueued", metrics.step_failed),
+            informer=self.informer,
+            queue=self.queue,
+            job_changed=self.job_changed,
+            contained=Containment("jobs cannot be enqueued", self.metrics.step_failed),
             resync_per_second=resync_per_second,
         )
         self._slots = OwnerSlots(
-            SUBMISSIONS_PER_OWNER, lambda job_id: queue.enqueue(job_id, "waits")
+            SUBMISSIONS_PER_OWNER, lambda job_id: self.queue.enqueue(job_id, "waits")
         )
-        self._progress_at: float | None = None
 
     def faults(self) -> tuple[str, ...]:
         """Return why this process must be restarted: jobs are queued, and no worker proceeds.
@@ -261,7 +254,7 @@ class Reconciler:
         """
         since = self._progress_at
         stalled = 0.0 if since is None else time.monotonic() - since
-        stalled = min(stalled, self._queue.waiting_seconds)
+        stalled = min(stalled, self.queue.waiting_seconds)
         if stalled < STALL_SECONDS:
             return ()
         return (f"jobs wait, and the reconciler has done nothing for {stalled:.0f} s",)
@@ -274,7 +267,7 @@ class Reconciler:
     @property
     def parked(self) -> int:
         """The number of jobs that this version cannot process."""
-        return self._observer.parked
+        return self.observer.parked
 
     def look_at_store(self) -> None:
         """Poll the store at once: another process has notified a change."""
@@ -283,12 +276,12 @@ class Reconciler:
     async def run(self) -> None:
         """Reconcile; returns only by an error that ends this process' leadership."""
         async with asyncio.TaskGroup() as tasks:
-            await self._informer.complete()
-            await self._adoption.settle()
+            await self.informer.complete()
+            await self.adoption.settle()
             since = await self._sources.enqueue_all()
             tasks.create_task(self._sources.resync())
             tasks.create_task(self._sources.poll_store(since))
-            for work in self._background:
+            for work in self.background:
                 tasks.create_task(work())
             for _ in range(WORKERS):
                 tasks.create_task(self._work())
@@ -296,7 +289,7 @@ class Reconciler:
     async def _work(self) -> None:
         while True:
             self._note_progress()
-            key = await self._queue.take()
+            key = await self.queue.take()
             try:
                 requeue = await self.reconcile(key)
             except LeadershipLost:
@@ -305,21 +298,21 @@ class Reconciler:
                 self._retry(key, error)
             except Exception as error:
                 # A defect that one job meets must not stop the others.
-                self._metrics.step_failed(error)
+                self.metrics.step_failed(error)
                 log.exception("reconciling failed", extra={"job": key})
-                self._queue.failed(key, at_least=5.0)
+                self.queue.failed(key, at_least=5.0)
             else:
-                self._queue.done(key)
+                self.queue.done(key)
                 if requeue is not None:
-                    self._queue.enqueue(key, requeue.reason, after=requeue.after)
+                    self.queue.enqueue(key, requeue.reason, after=requeue.after)
 
     def _note_progress(self) -> None:
         self._progress_at = time.monotonic()
 
     def _retry(self, key: str, error: Exception) -> None:
         retry_after = getattr(error, "retry_after_seconds", None) or 0.0
-        self._metrics.step_failed(error)
-        pause = self._queue.failed(key, at_least=retry_after)
+        self.metrics.step_failed(error)
+        pause = self.queue.failed(key, at_least=retry_after)
         log.warning(
             "a step failed and is tried again",
             extra={"job": key, "why": str(error), "in_seconds": round(pause, 1)},
@@ -334,14 +327,14 @@ class Reconciler:
             LeadershipLost: Another process leads; nothing may be done any more.
             KubeError, StoreUnavailable, PluginFailed: The step is to be tried again.
         """
-        seen = await self._observer.observe(job_id)
+        seen = await self.observer.observe(job_id)
         if seen is None:
             self._logs.forget(job_id)
             self._slots.forget(job_id)
-            await self._adoption.look_at(job_id)
+            await self.adoption.look_at(job_id)
             return None
         for run in seen.ending_runs:
-            self._queue.enqueue(run, "cluster")
+            self.queue.enqueue(run, "cluster")
         self._notify_job_of_tool(seen.record)
         for _ in range(MOST_STEPS):
             self._note_progress()
@@ -353,12 +346,12 @@ class Reconciler:
             except RequeueAfter as later:
                 return Requeue(later.seconds, "waits")
             finally:
-                self._job_changed(job_id)
+                self.job_changed(job_id)
                 self._notify_job_of_tool(seen.record)
-            self._metrics.step_done(step, seen, now=time.time())
+            self.metrics.step_done(step, seen, now=time.time())
             if seen.record.tool is not None and isinstance(step, Finish):
                 # The tool may be due to run again.
-                self._queue.enqueue(seen.record.tool["job"], "step")
+                self.queue.enqueue(seen.record.tool["job"], "step")
             if after is None:
                 if isinstance(step, RecordPods):
                     self._read_logs_of_departed(seen)
@@ -377,11 +370,11 @@ class Reconciler:
         record = seen.record
         try:
             if not isinstance(step, Submit):
-                return await self._actions.do(step, seen)
+                return await self.actions.do(step, seen)
             with self._slots.take(owner_of(record), record.id):
-                return await self._actions.do(step, seen)
+                return await self.actions.do(step, seen)
         except KubeError as error:
-            await self._actions.react_to_refusal(step, record, error)
+            await self.actions.react_to_refusal(step, record, error)
             raise
 
     def _notify_job_of_tool(self, record: JobRecord) -> None:
@@ -390,7 +383,7 @@ class Reconciler:
         Sessions that lead to a tool belong to the tool's job.
         """
         if record.tool is not None:
-            self._job_changed(record.tool["job"])
+            self.job_changed(record.tool["job"])
 
     def _read_logs_of_departed(self, seen: ObservedState) -> None:
         """Read the logs of pods that were gone when they were recorded just now.

@@ -6,6 +6,7 @@ import json
 import logging
 import time
 from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Any, Final
 
 from controller.jobs.cluster.companion_objects import AppliedCompanions
@@ -61,27 +62,21 @@ NOT_EXPOSED: Final = "the objects by which it is reached cannot be created"
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class SubmitActions:
     """Creates the objects that the plugins plan for a job."""
 
-    def __init__(
-        self,
-        records: JobRecords,
-        *,
-        pipeline: Pipeline,
-        cluster: JobObjects,
-        prerequisites: Prerequisites,
-        priorities: PriorityValues,
-        calls: PluginCalls,
-    ) -> None:
-        self._records = records
-        self._calls = calls
-        self._pipeline = pipeline
-        self._cluster = cluster
-        self._prerequisites = prerequisites
-        self._priorities = priorities
-        self._plans = PlanCache(clock=time.monotonic)
-        self._applied = AppliedCompanions(clock=time.monotonic)
+    records: JobRecords
+    _: KW_ONLY
+    pipeline: Pipeline
+    cluster: JobObjects
+    prerequisites: Prerequisites
+    priorities: PriorityValues
+    calls: PluginCalls
+    _plans: PlanCache = field(default_factory=lambda: PlanCache(clock=time.monotonic), init=False)
+    _applied: AppliedCompanions = field(
+        default_factory=lambda: AppliedCompanions(clock=time.monotonic), init=False
+    )
 
     async def submit(self, record: JobRecord) -> None:
         """Create the VolcanoJob of the current attempt, or find that it was created."""
@@ -95,7 +90,7 @@ class SubmitActions:
             if error.for_good:
                 await self._fail(record, "plugin", f"{error}: {error.why}")
                 return
-            await self._records.update_if_changed(record, reason="plugin", message=str(error))
+            await self.records.update_if_changed(record, reason="plugin", message=str(error))
             raise
         try:
             await self._wait_for_prerequisites(record, plan)
@@ -131,12 +126,12 @@ class SubmitActions:
             text = plain_text(error, LONGEST_MESSAGE)
             cause = {"cause": cause_of_refusal(text)} if reason == "forbidden" else None
             values = {"reason": reason, "message": text, "details": cause}
-            await self._records.update_if_changed(record, **values)
+            await self.records.update_if_changed(record, **values)
         if row.name == "not allowed":
-            self._prerequisites.expire(plan.shared)  # the right to create it is a prerequisite
+            self.prerequisites.expire(plan.shared)  # the right to create it is a prerequisite
         if row.reason == "preparing" and row.means["submission"] == "waits":
             # The prerequisites that were found before no longer hold.
-            self._prerequisites.forget()
+            self.prerequisites.forget()
             self._applied.forget_namespace(record.namespace)
             raise RequeueAfter(self._pause(record))
         raise error
@@ -146,7 +141,7 @@ class SubmitActions:
         return min(max(LOOK_AGAIN_SECONDS, self._waited(record) / 10), LONGEST_WAIT_SECONDS)
 
     def _waited(self, record: JobRecord) -> float:
-        return self._records.clock() - record.created_at
+        return self.records.clock() - record.created_at
 
     async def _create_volcano_job(self, plan: Plan) -> ObservedJob:
         """Create the VolcanoJob.
@@ -155,7 +150,7 @@ class SubmitActions:
             JobRejected: If the API server refuses it, with the problems of the job.
         """
         try:
-            return await self._cluster.ensure_volcano_job(plan)
+            return await self.cluster.ensure_volcano_job(plan)
         except KubeError as error:
             if verdict_on(error, "submission") != "final":
                 raise
@@ -173,18 +168,18 @@ class SubmitActions:
         except (JobRejected, VaultClosed, NameTaken) as error:
             log.error("companions cannot be made", extra={"job": record.id, "why": str(error)})
             text = plain_text(f"{NOT_EXPOSED}: {error}", LONGEST_MESSAGE)
-            await self._records.update_if_changed(record, reason="refused", message=text)
+            await self.records.update_if_changed(record, reason="refused", message=text)
             raise RequeueAfter(60.0) from error
         wanted = {(one.kind, one.name) for one in applied}
-        async with self._records.store.write() as transaction:
+        async with self.records.store.write() as transaction:
             recorded = await companions_of(transaction, record.id)
             await record_companions(transaction, record.id, applied)
         for one in recorded:
             # The recovery data is not planned by a plugin; that of an earlier attempt is deleted.
             kept = one.name == recovery_name(record.id) and one.owner_uid == owner.uid
             if not kept and (one.kind, one.name) not in wanted:
-                await self._cluster.companions.remove(record.id, one)
-                async with self._records.store.write() as transaction:
+                await self.cluster.companions.remove(record.id, one)
+                async with self.records.store.write() as transaction:
                     await drop_companions(transaction, record.id, [one])
 
     async def save_recovery_data(self, seen: ObservedState, what: str) -> JobRecord | None:
@@ -207,13 +202,13 @@ class SubmitActions:
                 extra={"job": record.id, "why": str(error)},
             )
             raise RequeueAfter(NOT_KEPT_SECONDS) from error
-        async with self._records.store.write() as transaction:
+        async with self.records.store.write() as transaction:
             await record_companions(transaction, record.id, [made])
-            return await self._records.update(transaction, record, kept=what)
+            return await self.records.update(transaction, record, kept=what)
 
     async def _plan_once(self, record: JobRecord) -> Plan:
         """Return the plan of the attempt, from the cache where the plan cannot have changed."""
-        made_of = record.attempt, record.created_at, self._pipeline.capabilities.digest
+        made_of = record.attempt, record.created_at, self.pipeline.capabilities.digest
         plan = self._plans.find(record.id, *made_of)
         if plan is None:
             plan = await self._plan(record)
@@ -221,14 +216,14 @@ class SubmitActions:
         return plan
 
     async def _plan(self, record: JobRecord, *, submitted: bool = False) -> Plan:
-        job = self._records.job_of(record)
+        job = self.records.job_of(record)
         sids: dict[str, str] = {}
         if job.endpoints_with_url():
-            async with self._records.store.read() as transaction:
+            async with self.records.store.read() as transaction:
                 sids = await sids_made_with(transaction, record.id, at=record.created_at)
 
         async def make() -> Plan:
-            return await self._pipeline.plan(
+            return await self.pipeline.plan(
                 job,
                 attempt=record.attempt,
                 created_at=record.created_at,
@@ -237,7 +232,7 @@ class SubmitActions:
                 sids=sids,
             )
 
-        plan = await self._calls.result(record.id, "plan", (record.attempt, submitted), make)
+        plan = await self.calls.result(record.id, "plan", (record.attempt, submitted), make)
         plan.volcano_job.annotations |= annotations_of(record)
         if record.tool is not None:
             shape_tool(plan, record.tool)
@@ -247,11 +242,11 @@ class SubmitActions:
 
     async def _wait_for_prerequisites(self, record: JobRecord, plan: Plan) -> None:
         place = record.namespace, plan.volcano_job.queue
-        problem = await self._prerequisites.why_not_ready(*place, plan.shared)
+        problem = await self.prerequisites.why_not_ready(*place, plan.shared)
         if problem is not None:
             self._applied.forget_namespace(record.namespace)
-            await self._records.update_if_changed(record, reason="preparing", message=problem)
-            raise RequeueAfter(max(LOOK_AGAIN_SECONDS, self._prerequisites.retry_in(*place)))
+            await self.records.update_if_changed(record, reason="preparing", message=problem)
+            raise RequeueAfter(max(LOOK_AGAIN_SECONDS, self.prerequisites.retry_in(*place)))
 
     async def _apply_before(self, record: JobRecord, plan: Plan) -> list[CompanionRecord]:
         """Apply the companions that the pods cannot start without, after recording the intent.
@@ -262,7 +257,7 @@ class SubmitActions:
         new = [one for one in wanted if self._applied.find(record, one) is None]
         if new:
             names = [(one.kind, record.namespace, one.name) for one in new]
-            async with self._records.store.write() as transaction:
+            async with self.records.store.write() as transaction:
                 await intend_companions(transaction, record.id, names)
         made = [await self._ensure_once(record, one, owner=None) for one in wanted]
         if new and any(one.address for one in made):
@@ -272,7 +267,7 @@ class SubmitActions:
     async def _record_addresses(self, record: JobRecord, made: Sequence[CompanionRecord]) -> None:
         """Record the companions: another job may wait for an address, and this job for another."""
         try:
-            async with self._records.store.write() as transaction:
+            async with self.records.store.write() as transaction:
                 await record_companions(transaction, record.id, made)
         except StoreUnavailable:
             self._applied.forget(record.id)  # so that the next try records them
@@ -284,7 +279,7 @@ class SubmitActions:
         )
         if awaited:
             text = plain_text(f"waiting for {awaited}", LONGEST_MESSAGE)
-            await self._records.update_if_changed(record, reason="preparing", message=text)
+            await self.records.update_if_changed(record, reason="preparing", message=text)
             raise RequeueAfter(self._pause(record))
 
     async def _job_with_same_pod_names(self, record: JobRecord, plan: Plan) -> str | None:
@@ -297,7 +292,7 @@ class SubmitActions:
         wanted = same_pod_names(plan.job.id, [task.name for task in plan.job.effective_tasks])
         if not wanted:
             return None
-        async with self._records.store.read() as transaction:
+        async with self.records.store.read() as transaction:
             found = await find_jobs(transaction, wanted)
         for other in found.values():
             tasks = wanted[other.id]
@@ -307,7 +302,7 @@ class SubmitActions:
                 first = (other.created_at, other.id) < (record.created_at, record.id)
                 taken = other.uid is not None or first
             else:
-                taken = bool(await self._cluster.find_pods(other.namespace, other.id))
+                taken = bool(await self.cluster.find_pods(other.namespace, other.id))
             if taken:
                 return f"the job {other.id} and its pods, which have the same names, to be gone"
         return None
@@ -317,11 +312,11 @@ class SubmitActions:
         if plan.nested_mounts is None:
             return
         wanted = mount_points_of(plan.nested_mounts, plan.volcano_job)
-        async with self._records.store.write() as transaction:
+        async with self.records.store.write() as transaction:
             held = await hold_mount_points(transaction, record.id, wanted)
         if not held:
             text = "waiting until the mount points of jobs before it are removed from its output"
-            await self._records.update_if_changed(record, reason="preparing", message=text)
+            await self.records.update_if_changed(record, reason="preparing", message=text)
             raise RequeueAfter(LOOK_AGAIN_SECONDS)
 
     async def _apply_after(
@@ -340,7 +335,7 @@ class SubmitActions:
             if made is None:
                 made = await self._ensure_once(record, companion, owner=owner)
             elif not _is_owned(made, owner):
-                made = await self._cluster.companions.set_owner_reference(record.id, made, owner)
+                made = await self.cluster.companions.set_owner_reference(record.id, made, owner)
                 self._applied.keep(record, companion, made)
             applied.append(made)
         return applied
@@ -358,7 +353,7 @@ class SubmitActions:
     async def _ensure(
         self, record: JobRecord, companion: Companion, *, owner: ObservedJob | None
     ) -> CompanionRecord:
-        return await self._cluster.companions.ensure(
+        return await self.cluster.companions.ensure(
             record.id, record.namespace, companion, owner=owner
         )
 
@@ -369,16 +364,16 @@ class SubmitActions:
         made: ObservedJob,
         companions: Sequence[CompanionRecord],
     ) -> None:
-        now = self._records.clock()
+        now = self.records.clock()
         found = explain_waiting(made, ())
         values: dict[str, Any] = {"uid": made.uid, "queue": made.queue or plan.volcano_job.queue}
         values |= {"reason": found.reason, "message": found.message, "details": found.details}
         named = plan.volcano_job.priority_class
-        values["priority_value"] = await self._priorities.value_of(named) if named else None
-        async with self._records.store.write() as transaction:
+        values["priority_value"] = await self.priorities.value_of(named) if named else None
+        async with self.records.store.write() as transaction:
             await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)
             await record_companions(transaction, record.id, companions)
-            if not await self._records.update(transaction, record, **values):
+            if not await self.records.update(transaction, record, **values):
                 # The job changed meanwhile. Its VolcanoJob is recorded all the same, so that it is
                 # deleted.
                 await self._set_uid(transaction, record, made.uid)
@@ -390,7 +385,7 @@ class SubmitActions:
     async def _set_uid(self, transaction: Transaction, record: JobRecord, uid: str) -> None:
         now = await lock_job(transaction, record.id)
         if now is not None and now.attempt == record.attempt:
-            await update_job(transaction, now, now=self._records.clock(), uid=uid)
+            await update_job(transaction, now, now=self.records.clock(), uid=uid)
 
     def _forget(self, job_id: str) -> None:
         self._plans.forget(job_id)
@@ -401,8 +396,8 @@ class SubmitActions:
         # The text may come from a plugin or a webhook. One that the store cannot hold must not keep
         # the job waiting for ever.
         decided = decided_as(State.FAILURE, reason, plain_text(message, LONGEST_MESSAGE))
-        async with self._records.store.write() as transaction:
-            await self._records.update(transaction, record, **decided)
+        async with self.records.store.write() as transaction:
+            await self.records.update(transaction, record, **decided)
 
 
 def _is_owned(made: CompanionRecord, owner: ObservedJob) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
+from dataclasses import InitVar, asdict, dataclass, field, replace
 from typing import Any, Final
 
 from controller.jobs.pipeline.pipeline import Pipeline
@@ -137,38 +137,28 @@ class Draining(Exception):
     """New jobs are not accepted now; the message is the operator's, or empty."""
 
 
+@dataclass(slots=True, kw_only=True, eq=False, repr=False)
 class Submissions:
-    """Accepts jobs.
+    """Accepts jobs."""
 
-    Args:
-        pipeline: Checks jobs.
-        vault: Seals their secrets.
-        defaults: Resources and prices of jobs that name none.
-        clock: Unix seconds.
-        enqueue: Called with the id of a job to reconcile.
-        dry_run: Tries new jobs on the API server; None: no dry runs.
-    """
+    store: Store
+    pipeline: Pipeline
+    """Checks jobs."""
+    vault: Vault
+    """Seals their secrets."""
+    defaults: JobDefaults
+    """Resources and prices of jobs that name none."""
+    clock: Callable[[], float]
+    """Unix seconds."""
+    random: Callable[[int], bytes]
+    enqueue: Callable[[str], None]
+    """Called with the id of a job to reconcile."""
+    dry_run: InitVar[DryRun | None] = None
+    """Tries new jobs on the API server; None: no dry runs."""
+    _checks: JobChecks = field(init=False)
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        pipeline: Pipeline,
-        vault: Vault,
-        defaults: JobDefaults,
-        clock: Callable[[], float],
-        random: Callable[[int], bytes],
-        enqueue: Callable[[str], None],
-        dry_run: DryRun | None = None,
-    ) -> None:
-        self._store = store
-        self._pipeline = pipeline
-        self._vault = vault
-        self._defaults = defaults
-        self._checks = JobChecks(pipeline, defaults, dry_run)
-        self._clock = clock
-        self._random = random
-        self._enqueue = enqueue
+    def __post_init__(self, dry_run: DryRun | None) -> None:
+        self._checks = JobChecks(self.pipeline, self.defaults, dry_run)
 
     async def submit(
         self, jobs: Sequence[Job | JobRejected], mode: Mode, *, batch: NewBatch | None = None
@@ -190,8 +180,8 @@ class Submissions:
                 before are still reported, so that a call whose response was lost can be repeated.
         """
         ids = [job.id for job in jobs if isinstance(job, Job)]
-        async with self._store.read() as transaction:
-            await self._pipeline.learn_from(transaction)
+        async with self.store.read() as transaction:
+            await self.pipeline.learn_from(transaction)
             known = await find_jobs(transaction, ids)
             named = await find_jobs(transaction, artefacts_named(jobs))
         checked = await self._checks.check_all(jobs, known, named, mode)
@@ -202,7 +192,7 @@ class Submissions:
 
     def is_same(self, record: BatchRecord, body: str) -> bool:
         """Return whether the batch was created from this *body*."""
-        return self._vault.matches(_BOUND_TO + record.id, {"body": body}, record.fingerprint)
+        return self.vault.matches(_BOUND_TO + record.id, {"body": body}, record.fingerprint)
 
     async def _accept(
         self,
@@ -213,7 +203,7 @@ class Submissions:
     ) -> list[SubmissionResult]:
         """Store the jobs that *mode* accepts, in one transaction."""
         turn = LoopTurn()
-        async with self._store.write() as transaction:
+        async with self.store.write() as transaction:
             ids = [job.id for job in jobs if isinstance(job, Job)]
             if batch is not None:
                 await refuse_known(transaction, batch.id)
@@ -236,8 +226,8 @@ class Submissions:
             if new:
                 await _refuse_when_draining(transaction)
             if batch is not None:
-                now = self._clock()
-                await keep_batch(transaction, batch, mode, results, vault=self._vault, now=now)
+                now = self.clock()
+                await keep_batch(transaction, batch, mode, results, vault=self.vault, now=now)
             await insert_jobs(transaction, [(record, job.labels) for job, record in new])
             by_job = {one.job_id: one.tools for one in checked if not one.problems}
             if tools := [
@@ -253,11 +243,11 @@ class Submissions:
                     job,
                     places=places.get(job.id, {}).values(),
                     now=record.created_at,
-                    random=self._random,
+                    random=self.random,
                 )
                 await turn.rest()
         for job, _ in new:
-            self._enqueue(job.id)
+            self.enqueue(job.id)
         return results
 
     async def _make_records(
@@ -296,7 +286,7 @@ class Submissions:
         places = {id_: named for id_, named in places.items() if id_ in new}
         if not places and not any(map(_has_claims, new.values())):
             return list(results)
-        refused = await refuse_claims(transaction, new, places=places, now=self._clock())
+        refused = await refuse_claims(transaction, new, places=places, now=self.clock())
         return [refused.get(one.id or "", one) for one in results]
 
     def _compare(
@@ -323,7 +313,7 @@ class Submissions:
         if record.fingerprint is None:
             # Adopted from the cluster, which does not show secrets: the rest is compared.
             return True
-        return self._vault.matches(job.id, secrets, record.fingerprint)
+        return self.vault.matches(job.id, secrets, record.fingerprint)
 
     def _record(self, job: Job, namespace: str) -> JobRecord:
         secrets = job.secrets()
@@ -333,11 +323,11 @@ class Submissions:
             owner_project=job.owner.project,
             namespace=namespace,
             spec=public_spec(job),
-            sealed=self._vault.seal(job.id, secrets, random=self._random) if secrets else None,
-            fingerprint=self._vault.fingerprint(job.id, secrets),
-            created_at=self._clock(),
+            sealed=self.vault.seal(job.id, secrets, random=self.random) if secrets else None,
+            fingerprint=self.vault.fingerprint(job.id, secrets),
+            created_at=self.clock(),
             allocated_seconds=job.time_allocation_seconds,
-            **charged_by(job, self._defaults.pods.catalogue, self._defaults),
+            **charged_by(job, self.defaults.pods.catalogue, self.defaults),
         )
 
 

@@ -60,7 +60,7 @@ async def test_a_clock_that_differs_from_the_api_servers_is_reported(
     leading: Lead, offset: float, how: str | None
 ) -> None:
     async with leading() as w:
-        w.leader._kube._transport.clock_offset = offset
+        w.leader.kube._transport.clock_offset = offset
         said = () if how is None else (f"this process' clock is {how} the API server's",)
         assert w.leader.degraded() == said
         await w.lead()
@@ -75,7 +75,7 @@ async def test_a_job_ends_early_by_no_clock_that_is_ahead_of_the_api_servers(
     async with store.write() as transaction:
         await insert_job(transaction, record, labels={})
     async with leading() as w:
-        w.leader._kube._transport.clock_offset = offset
+        w.leader.kube._transport.clock_offset = offset
         due = None if ends else record.expires_at
         assert await w.core.commands.end_if_over(["j1"]) == {"j1": due}
 
@@ -242,7 +242,7 @@ async def test_a_job_with_stored_logs_is_enqueued_again(leading: Lead, tmp_path:
     (tmp_path / "logs").mkdir()
     async with leading(FUMAROLE_CONTROLLER_LOGS_FOLDER=str(tmp_path / "logs")) as w:
         await w.lead()
-        w.leader._term.reconciler._logs._done("j1")
+        w.leader._term.reconciler._logs.done("j1")
         assert w.metric("enqueued_total", reason="waits") == 1
         assert list(w.leader._term.queue._ready) == ["j1"]
 
@@ -251,15 +251,15 @@ async def test_sqlite_needs_no_election_and_postgresql_uses_a_lease(
     leading: Lead,
 ) -> None:
     async with leading() as w:
-        kube = w.leader._kube
+        kube = w.leader.kube
         assert isinstance(make_election(w.process, kube), NoElection)
         # No request is sent to it yet.
         shared = Store("postgresql://nobody@127.0.0.1:1/none")
         election = make_election(replace(w.process, store=shared), kube)
         assert isinstance(election, ByLease)
-        assert (election._kube, election._store) == (kube, shared)
-        assert (election._namespace, election._instance) == ("jobs", "test")
-        lease = election._lease
+        assert (election.kube, election.store) == (kube, shared)
+        assert (election.namespace, election.instance) == ("jobs", "test")
+        lease = election.lease
         assert (lease._name, lease._namespace, lease._instance) == ("fumarole-test", "jobs", "test")
         assert re.fullmatch(f"{re.escape(socket.gethostname())}_[0-9a-f]{{16}}", lease.holder)
         await shared.close()

@@ -49,7 +49,7 @@ def runs(monkeypatch: pytest.MonkeyPatch) -> type[Runs]:
 def part(w: World, kind: type[T]) -> T:
     """Return the part of *kind* among those that run beside the reconciler."""
     assert w.leader._term is not None
-    works = [getattr(work, "__self__", None) for work in w.leader._term.reconciler._background]
+    works = [getattr(work, "__self__", None) for work in w.leader._term.reconciler.background]
     (found,) = [one for one in works if isinstance(one, kind)]
     return found
 
@@ -62,16 +62,16 @@ async def test_retention_periods_are_those_of_the_settings(leading: Lead) -> Non
     ) as w:
         await w.lead()
         expected = RetentionPeriods(history=1.0, tombstone=2.0, updates=3.0)
-        assert part(w, Retention)._keep == expected
+        assert part(w, Retention).keep == expected
 
 
 async def test_a_job_is_enqueued_with_the_reason_of_the_part(leading: Lead) -> None:
     async with leading() as w:
         await w.lead()
         queue = w.leader._term.queue
-        w.leader._term.reconciler._actions._calls._ended("j1")
+        w.leader._term.reconciler.actions.calls._ended("j1")
         assert (w.metric("enqueued_total", reason="plugin"), [*queue._ready]) == (1, ["j1"])
-        part(w, PendingReasons)._changed("j2")
+        part(w, PendingReasons).changed("j2")
         part(w, CompanionSweep)._enqueue("j3")
         assert w.metric("enqueued_total", reason="cluster") == 2
         assert [*queue._ready] == ["j1", "j2", "j3"]

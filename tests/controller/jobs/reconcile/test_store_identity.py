@@ -418,7 +418,7 @@ async def test_declared_tools_of_an_adopted_job_are_attached(world: World, tmp_p
     declared = {"board": {"image": "board:1", "port": 6006, "resources": {"cpu": 0.5}}}
     (tmp_path / "tools.json").write_text(json.dumps({"tools": declared}))
     file = str(tmp_path / "tools.json")
-    world.adoption._defaults = make_defaults(FUMAROLE_CONTROLLER_TOOLS_FILE=file)
+    world.adoption.defaults = make_defaults(FUMAROLE_CONTROLLER_TOOLS_FILE=file)
     world.show(accepted(tools=["board", "no-more"]))
     await world.adoption.look_at("j1")
     record = await world.record()

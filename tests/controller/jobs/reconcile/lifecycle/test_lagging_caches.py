@@ -189,8 +189,8 @@ class Store:
                 return list(now.informer.pods)
 
         actions = Actions.__new__(Actions)
-        actions._cluster = cast(Any, Cluster())
-        actions._records = cast(Any, type("Records", (), {"clock": staticmethod(lambda: 99.0)}))
+        actions.cluster = cast(Any, Cluster())
+        actions.records = cast(Any, type("Records", (), {"clock": staticmethod(lambda: 99.0)}))
         return await actions._are_as_recorded(seen)
 
 
