@@ -31,7 +31,7 @@ class Standby:
 
     def __init__(self, kube: Kube, *, instance: str, services: bool) -> None:
         self.informer = InformerCache(
-            kube, instance=instance, changed=self._changed, services=services
+            kube, instance=instance, changed=self._changed, services=services, clock=kube.now
         )
         self._leader: Callable[[str], None] | None = None
         self._lately: set[str] = set()

@@ -78,6 +78,9 @@ async def test_a_job_ends_early_by_no_clock_that_is_ahead_of_the_api_servers(
         w.leader.kube._transport.clock_offset = offset
         due = None if ends else record.expires_at
         assert await w.core.commands.end_if_over(["j1"]) == {"j1": due}
+        # A pod that no leader saw to its end is charged until then.
+        seen = w.leader._standby.informer.looked_until
+        assert seen == pytest.approx(time.time() + min(0.0, offset), abs=5.0)
 
 
 async def test_a_leader_reports_what_does_not_work_yet(leading: Lead, store: Store) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +25,7 @@ async def standby(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Standby]:
         await asyncio.Event().wait()
 
     monkeypatch.setattr(InformerCache, "run", fed)
-    nowhere: Any = SimpleNamespace()
+    nowhere: Any = SimpleNamespace(now=time.time)
     one = Standby(nowhere, instance="test", services=False)
     running = asyncio.create_task(one.run())
     await asyncio.sleep(0)
