@@ -276,9 +276,11 @@ class FieldReader:
             left, found = cut_cookie(value, self._cookie_name)
             ours += found
             # White space before a removed cookie would now end the field.
-            kept = truncate_cookies(left.rstrip(_WHITE), room) if left is not None else b""
+            left = b"" if left is None else left.rstrip(_WHITE)
+            kept = truncate_cookies(left, room)
+            # A later field may be shorter, but the last cookies are the first to go.
+            room = room - len(kept) if kept == left else 0
             if kept:
-                room -= len(kept)
                 lines += (b"Cookie: ", kept, b"\r\n")
         fields.cookies = tuple(ours)
         return b"".join(lines)

@@ -362,3 +362,11 @@ def test_the_gateway_cookie_is_found_among_many_and_the_app_gets_those_within_th
     assert section.fields.cookies == (b"mine",)
     assert len(section.end_to_end) <= 32768 + len(b"Cookie: \r\n")
     assert section.end_to_end.startswith(b"Cookie: c0=" + b"x" * 100 + b"; c1=")
+
+
+def test_later_fields_with_shorter_cookies_do_not_replace_those_beyond_the_limit() -> None:
+    section = read_section(
+        "Cookie: a=1; b=" + "x" * 32768, "Cookie: c=3", "Cookie: fumarole=mine; d=4"
+    )
+    assert section.fields.cookies == (b"mine",)
+    assert section.end_to_end == b"Cookie: a=1\r\n"
