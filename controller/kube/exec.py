@@ -13,9 +13,9 @@ import asyncio
 import re
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from socket import SO_RCVBUF, SOL_SOCKET
+from socket import SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
 from typing import Any, Final, Protocol, Self, TypeAlias
 from urllib.parse import quote, urlencode, urlsplit, urlunsplit
 
@@ -35,12 +35,17 @@ from shared.tls import accept_plain_authorities
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 OPEN_SECONDS: Final = 10.0
-# Without pings, which API server and kubelet answer, a dead connection would stay unnoticed.
+# Without pings, which the API server answers, a dead connection would stay unnoticed.
 PING_SECONDS: Final = 30.0
+PONG_SECONDS: Final = 15.0
+UNREAD_BYTES: Final = 256
+"""With more input than this that the server may not have read, no Pong is expected. An API server
+reads frames in order: a ping waits behind input that the program does not read."""
 # Longer writes are split: kubelets read frames into buffers of this size.
 INPUT_BYTES: Final = 32 * 1024
-# By default the kernel buffers megabytes, and an interrupt takes effect only behind them.
-RECEIVE_BUFFER_BYTES: Final = 128 * 1024
+# By default the kernel buffers megabytes of either direction, and an interrupt takes effect only
+# behind them.
+BUFFER_BYTES: Final = 128 * 1024
 
 Socket: TypeAlias = aiohttp.ClientWebSocketResponse[bool]
 Renew: TypeAlias = Callable[[], Awaitable[None]]
@@ -98,6 +103,8 @@ class Exited:
 
 
 Received: TypeAlias = bytes | Exited
+
+_LOST: Final = Exited(None, "the connection to the container was lost", lost=True)
 
 
 class TerminalStream(Protocol):
@@ -202,14 +209,14 @@ class PodExec:
             exec_url(self._configuration.host or "", container, command),
             protocols=PROTOCOLS,
             headers=await self._credentials(),
-            heartbeat=PING_SECONDS,
             autoclose=False,
+            autoping=False,
             **options,
         )
         if socket.protocol not in PROTOCOLS:
             await socket.close()
             raise ExecFailed("the API server supports none of our exec protocols")
-        _bound_receive_buffer(socket)
+        _bound_buffers(socket)
         return socket
 
     async def _credentials(self) -> dict[str, str]:
@@ -218,11 +225,12 @@ class PodExec:
         return {"Authorization": bearer["value"]} if bearer and bearer["value"] else {}
 
 
-def _bound_receive_buffer(socket: Socket) -> None:
-    """Bound the kernel's receive buffer; Linux allocates twice this number."""
+def _bound_buffers(socket: Socket) -> None:
+    """Bound the kernel's buffers; Linux allocates twice this number."""
     connection = socket.get_extra_info("socket")
     if connection is not None:
-        connection.setsockopt(SOL_SOCKET, SO_RCVBUF, RECEIVE_BUFFER_BYTES)
+        connection.setsockopt(SOL_SOCKET, SO_RCVBUF, BUFFER_BYTES)
+        connection.setsockopt(SOL_SOCKET, SO_SNDBUF, BUFFER_BYTES)
 
 
 def exec_url(host: str, container: ExecTarget, command: list[str]) -> str:
@@ -244,21 +252,50 @@ class ExecStream:
         self._socket = socket
         self._status = b""
         self._exited: Exited | None = None
+        self._sent = self._confirmed = self._pinged = 0
+        # Whether a ping was sent since the last message.
+        self._asked = False
+
+    @property
+    def _unread(self) -> int:
+        """How many bytes of input the server may not have read yet."""
+        return self._sent - self._confirmed
 
     async def receive(self) -> Received:
         """Return the next output, or how the command ended."""
         while self._exited is None:
-            message = await self._socket.receive()
+            try:
+                message = await self._socket.receive(PONG_SECONDS if self._asked else PING_SECONDS)
+            except TimeoutError:
+                await self._note_silence()
+                continue
+            self._asked = False
             if message.type is aiohttp.WSMsgType.BINARY:
                 if output := self._take(message.data):
                     return output
+            elif message.type is aiohttp.WSMsgType.PING:
+                await self._within(self._socket.pong(message.data))
+            elif message.type is aiohttp.WSMsgType.PONG:
+                self._confirmed = self._pinged
             elif message.type is not aiohttp.WSMsgType.TEXT:
                 # An exec always ends with 1006, without a close frame. Without a Status before
                 # it, the connection was lost.
-                self._exited = read_status(self._status) or Exited(
-                    None, "the connection to the container was lost", lost=True
-                )
+                self._exited = read_status(self._status) or _LOST
         return self._exited
+
+    async def _note_silence(self) -> None:
+        """Send a ping; after an unanswered one, the connection is lost."""
+        if not self._asked:
+            self._asked, self._pinged = True, self._sent
+            await self._within(self._socket.ping())
+        elif self._unread <= UNREAD_BYTES:
+            self._exited = _LOST
+
+    async def _within(self, sending: Awaitable[None]) -> None:
+        """Send a control frame; give up where it waits behind input."""
+        with suppress(TimeoutError, aiohttp.ClientError, OSError):
+            async with asyncio.timeout(PONG_SECONDS):
+                await sending
 
     def _take(self, frame: bytes) -> bytes:
         """Return the output in *frame*; empty for other channels."""
@@ -274,6 +311,7 @@ class ExecStream:
     async def send(self, data: bytes) -> None:
         """Send *data* as input."""
         for begin in range(0, len(data), INPUT_BYTES):
+            self._sent += len(data[begin : begin + INPUT_BYTES])
             await self._send(_INPUT + data[begin : begin + INPUT_BYTES])
 
     async def resize(self, cols: int, rows: int) -> None:

@@ -113,6 +113,12 @@ class ExecServer:
                 return  # the terminal's other end is closed
             await socket.send_bytes(b"\x01" + data)
 
+    def stop_answering(self) -> None:
+        """Read nothing any more from any connection, as a network does that has failed."""
+        for transport in self._transports:
+            assert isinstance(transport, asyncio.Transport)
+            transport.pause_reading()
+
     def cut(self) -> None:
         """Abort every connection without a close frame."""
         for transport in self._transports:

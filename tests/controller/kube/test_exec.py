@@ -5,12 +5,14 @@ import fcntl
 import json
 import termios
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 from kubernetes_asyncio.client import Configuration
 
+from controller.kube import exec as exec_module
 from controller.kube.exec import (
-    RECEIVE_BUFFER_BYTES,
+    BUFFER_BYTES,
     ExecFailed,
     ExecStream,
     ExecTarget,
@@ -137,6 +139,48 @@ async def test_input_longer_than_a_frame_arrives_complete(executor: PodExec) -> 
     await stream.close()
 
 
+async def test_a_program_that_reads_no_input_keeps_its_connection(
+    executor: PodExec, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(exec_module, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(exec_module, "PONG_SECONDS", 0.1)
+    flag = tmp_path / "read"
+    late = f"until [ -e {flag} ]; do sleep 0.05; done; head -c 20000000 | wc -c"
+    script = f"stty raw -echo; echo go; {late}"
+    stream = await executor.open(WHERE, ["sh", "-c", script])
+    await read_until(stream, b"go")
+    sending = asyncio.create_task(stream.send(bytes(20_000_000)))
+    reading = asyncio.create_task(until_ended(stream))
+    # The server reads no ping while it waits for the program.
+    await asyncio.wait({sending, reading}, timeout=1)
+    assert not sending.done(), "the program reads no input"
+    flag.touch()
+    output, exited = await reading
+    assert (output.strip(), exited) == (b"20000000", Exited(0))
+    await sending
+    await stream.close()
+
+
+async def test_a_server_that_has_read_all_input_must_answer_pings(
+    server: ExecServer, executor: PodExec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exec_module, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(exec_module, "PONG_SECONDS", 0.1)
+    stream = await executor.open(WHERE, ["sh", "-c", "stty raw -echo; echo go; exec cat"])
+    await read_until(stream, b"go")
+    await stream.send(b"y" * 4096 + b"end")
+    await read_until(stream, b"end")
+    assert isinstance(stream, ExecStream)
+    reading = asyncio.create_task(until_ended(stream))
+    async with asyncio.timeout(10):
+        while stream._unread:  # until a Pong has confirmed it
+            await asyncio.sleep(0.01)
+    server.stop_answering()
+    _, exited = await reading
+    assert exited == Exited(None, "the connection to the container was lost", lost=True)
+    await stream.close()
+
+
 async def test_little_data_is_buffered_ahead_of_an_interrupt(
     executor: PodExec,
 ) -> None:
@@ -152,7 +196,7 @@ async def test_little_data_is_buffered_ahead_of_an_interrupt(
         while waiting != before:  # until no more arrives
             await asyncio.sleep(0.3)
             before, waiting = waiting, unread(stream)
-    assert 0 < waiting <= 2 * RECEIVE_BUFFER_BYTES
+    assert 0 < waiting <= 2 * BUFFER_BYTES
     async with asyncio.timeout(60):
         while not isinstance(received := await stream.receive(), Exited):
             read += len(received)
