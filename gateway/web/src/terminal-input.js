@@ -9,6 +9,11 @@ const WINDOW = 131_072;
 const HELD_MS = 3_000;
 const HELD_BYTES = 4_096;
 
+// An interrupt (Ctrl+C, Ctrl+\\, Ctrl+Z) passes a paste of which the shell has read nothing for so long.
+const STALLED_MS = 1_000;
+const INTERRUPTS = new Set([0x03, 0x1c, 0x1a]);
+const isInterrupt = (bytes) => bytes.length === 1 && INTERRUPTS.has(bytes[0]);
+
 const ESCAPE = 0x1b;
 // Reports of the mouse and the focus, answers to programs and arrow keys begin so.
 const isText = (bytes) => bytes[0] !== ESCAPE;
@@ -24,6 +29,8 @@ export class Input {
     this.sent = [];
     this.ahead = 0;
     this.waiting = [];
+    // When the shell last read something, or had read everything.
+    this.readAt = 0;
     this.heldBytes = 0;
     this.lostAt = 0;
     this.isCut = false;
@@ -76,12 +83,26 @@ export class Input {
 
   flush() {
     while (this.waiting.length && (this.typed === null || this.ahead + this.waiting[0].length <= WINDOW)) {
-      const piece = this.waiting.shift();
-      this.socket.send(piece);
-      if (this.typed === null) continue;
-      this.sent.push(piece);
-      this.ahead += piece.length;
+      this.sendNext();
     }
+  }
+
+  sendNext() {
+    const piece = this.waiting.shift();
+    this.socket.send(piece);
+    if (this.typed === null) return;
+    if (!this.ahead) this.readAt = performance.now();
+    this.sent.push(piece);
+    this.ahead += piece.length;
+  }
+
+  /** Sends an interrupt that waits behind a paste of which the shell reads nothing; discards the rest of the paste. */
+  interrupt() {
+    const at = this.waiting.findLastIndex(isInterrupt);
+    if (at < 0 || !this.socket || performance.now() - this.readAt < STALLED_MS) return;
+    this.waiting.splice(0, at);
+    this.sendNext();
+    this.flush();
   }
 
   /** Forgets what is before *offset*; returns whether all of that was sent. */
@@ -90,6 +111,7 @@ export class Input {
     if (this.typed === null || count < 0 || count > this.ahead) return false;
     this.typed = offset;
     this.ahead -= count;
+    this.readAt = performance.now();
     while (count > 0) {
       const piece = this.sent.shift();
       if (piece.length > count) this.sent.unshift(piece.subarray(count));

@@ -208,6 +208,7 @@ function use(fresh) {
 /** Sends a ping to a silent hub, and drops the connection if there is no response. */
 function look() {
   if (!attached || !answers) return;
+  input.interrupt();
   const now = performance.now();
   if (asked > heard) {
     if (now - asked > SLOW_ANSWER) status.silent();

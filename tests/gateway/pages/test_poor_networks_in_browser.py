@@ -204,3 +204,17 @@ async def test_a_proxy_that_holds_back_upgrades_is_named(
         while "kind WebSocket" not in await notice.inner_text():
             await person.page.clock.fast_forward(5000)
             await asyncio.sleep(0.05)
+
+
+async def test_an_interrupt_passes_a_large_paste_of_which_the_shell_reads_nothing(
+    world: World, person: Person, shells: Shells
+) -> None:
+    await arrive(world, person, shells)
+    await person.page.evaluate("fumaroleTerminal.paste('x'.repeat(400_000))")
+    await person.page.locator(SCREEN).focus()
+    await person.page.keyboard.press("Control+c")
+    await shells.until_typed(b"x\x03")
+    assert shells.typed == b"x" * 131_072 + b"\x03", "the rest of the paste is discarded"
+    await person.page.keyboard.type("ls")
+    await shells.say(type="typed", offset=131_073)
+    await shells.until_typed(b"\x03ls")
