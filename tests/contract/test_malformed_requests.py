@@ -186,6 +186,28 @@ async def test_request_heads_are_limited_in_size(
         assert app.connections == []
 
 
+@pytest.mark.parametrize(
+    ("status", "target", "fields"),
+    [
+        (400, "/", [("Content-Length", "x")]),
+        (414, "/?" + "x" * 30_000, []),
+        (431, "/", [("A", "x" * 70_000)]),
+        (431, "/", [("Cookie", "a=" + "x" * 400_000)]),
+    ],
+)
+@pytest.mark.parametrize("accept", ["text/html,*/*;q=0.8", "*/*"])
+async def test_refused_heads_are_answered_with_a_page_in_browsers(
+    rig: Rig, serve: Serve, status: int, target: str, fields: list[tuple[str, str]], accept: str
+) -> None:
+    session = await rig.session(await serve())
+    own = [("Accept", accept), ("Accept-Language", "de"), *fields]
+    data = request("GET", target, host=session.host, fields=own)
+    response = await rig.ask(data)
+    assert response.status == status
+    is_page = b'<html lang="de">' in response.body
+    assert is_page is (accept != "*/*")
+
+
 # Methods
 
 # The registry of HTTP methods (iana.org/assignments/http-methods), without CONNECT, TRACE and

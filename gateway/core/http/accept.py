@@ -7,9 +7,11 @@ from collections.abc import Collection
 from typing import Final
 
 _WEIGHT: Final = re.compile(rb"[ \t]*q=([01](?:\.[0-9]{0,3})?)[ \t]*")
+_ACCEPT_FIELD: Final = re.compile(rb"^accept:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 _LANGUAGE_FIELD: Final = re.compile(rb"^accept-language:([^\r\n]*)", re.IGNORECASE | re.MULTILINE)
 _MAX_BYTES: Final = 1024
 _MAX_RANGES: Final = 32
+_FIELDS_BYTES: Final = 16 * 1024
 _LONGEST_TAG: Final = 35
 """RFC 5646, section 4.4.1: no language tag needs more."""
 
@@ -31,6 +33,16 @@ def languages_in(fields: bytes) -> bytes:
     It is parsed only for a page of the gateway: a request that reaches its app does not pay for it.
     """
     return b",".join(_LANGUAGE_FIELD.findall(fields))
+
+
+def preferences_in(head: bytes) -> tuple[bytes, bytes]:
+    """Return the ``Accept`` and ``Accept-Language`` of *head*, which is malformed or incomplete.
+
+    Only the first 16 KiB after the request line count: browsers send both before their cookies.
+    """
+    begin = head.find(b"\r\n")
+    fields = head[begin + 2 : begin + 2 + _FIELDS_BYTES] if begin >= 0 else b""
+    return b",".join(_ACCEPT_FIELD.findall(fields)), languages_in(fields)
 
 
 def preferred_language(accept_language: bytes, known: Collection[str]) -> str | None:

@@ -150,7 +150,10 @@ def check_line_ends(raw: bytes, *, complete: bool) -> None:
 def _check_sizes(buffer: bytes, size: int, *, complete: bool) -> None:
     # The longest method and the version take less than 64 bytes beside the target.
     line = buffer.find(b"\r\n", 0, size)
-    if (size if line < 0 else line) > MAX_TARGET_BYTES + 64:
+    # Not before its end, since the fields say whether the client shows pages.
+    if (complete or size >= MAX_HEAD_BYTES) and (
+        size if line < 0 else line
+    ) > MAX_TARGET_BYTES + 64:
         raise HeadRefused("target_too_long")
     if size < MAX_HEAD_BYTES or (complete and size == MAX_HEAD_BYTES):
         return

@@ -179,7 +179,7 @@ class RequestReader:
         self._excess = 0
         """The bytes of cookies that this head has lost."""
         self._refused = b""
-        """The first bytes of a head that was refused."""
+        """The bytes of a head that was refused."""
 
     def read(self, data: bytes) -> bytes | None:
         """Return the bytes after the head that *data* completes; None while it is incomplete.
@@ -205,7 +205,7 @@ class RequestReader:
             self.partial = b""
             self._parse(data[:end])
         except HeadRefused:
-            self._refused = data[: len(_HEAD)]
+            self._refused = data
             raise
         return data[end:]
 
@@ -222,12 +222,17 @@ class RequestReader:
         return short + data[end:]
 
     @property
+    def unread(self) -> bytes:
+        """The bytes of a head that is refused or incomplete."""
+        return self._refused or self.partial
+
+    @property
     def asks_for_head(self) -> bool:
         """Whether the method of a head that is refused, or incomplete, is HEAD.
 
         The response to HEAD has no content, whatever its status (RFC 9110, section 9.3.2).
         """
-        return (self._refused or self.partial).startswith(_HEAD)
+        return self.unread.startswith(_HEAD)
 
     def _skip_empty_lines(self, data: bytes) -> bytes:
         """Return *data* without the empty lines before a request line (RFC 9112, section 2.2)."""

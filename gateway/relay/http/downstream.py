@@ -13,7 +13,7 @@ from gateway.core.access.refusals import CLOSE_DRAINING, Refusal, write_response
 from gateway.core.downstream.cached_decision import CachedDecision
 from gateway.core.downstream.end_notice import make_notice_cookie
 from gateway.core.downstream.phases import Event, Phase, transitions
-from gateway.core.http.accept import languages_in
+from gateway.core.http.accept import languages_in, preferences_in
 from gateway.core.http.public_fields import PublicView, adapt_fields
 from gateway.core.http.request_reader import RequestHead
 from gateway.core.http.response_heads import ResponseFields
@@ -324,7 +324,7 @@ class DownstreamConnection(RelayingConnection, asyncio.Protocol):
         self._count(refusal)
         context = self.context
         if request is None:
-            page = context.errors.render(refusal, b"")
+            page = context.errors.render(refusal, *preferences_in(self.reader.unread))
         else:
             start = request.start
             languages = languages_in(request.end_to_end)

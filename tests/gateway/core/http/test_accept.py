@@ -2,7 +2,13 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.core.http.accept import accepts_gzip, languages_in, preferred_language, prefers_html
+from gateway.core.http.accept import (
+    accepts_gzip,
+    languages_in,
+    preferences_in,
+    preferred_language,
+    prefers_html,
+)
 
 
 @pytest.mark.parametrize(
@@ -99,3 +105,13 @@ def test_the_language_is_read_from_the_field_lines() -> None:
 )
 def test_gzip_is_used_only_if_accepted_by_name(accept_encoding: bytes, takes: bool) -> None:
     assert accepts_gzip(accept_encoding) is takes
+
+
+def test_a_head_that_is_not_read_tells_what_its_client_prefers() -> None:
+    fields = b"Host: a\r\nACCEPT: text/html\r\nAccept: */*\r\naccept-language: de\r\n"
+    assert preferences_in(b"GET / HTTP/1.1\r\n" + fields) == (b" text/html, */*", b" de")
+    cut = preferences_in(b"GET / HTTP/1.1\r\n" + fields[:22])
+    assert not prefers_html(cut[0])
+    late = b"Cookie: " + b"x" * 16_384 + b"\r\n" + fields
+    assert preferences_in(b"GET / HTTP/1.1\r\n" + late) == (b"", b"")
+    assert preferences_in(b"GET /accept:text/html") == (b"", b"")

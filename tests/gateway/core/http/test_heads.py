@@ -63,13 +63,20 @@ def test_any_split_of_a_head_ends_at_the_same_place(first: int, second: int) -> 
         (b"GET / HTTP/1.1\n", "bad_request"),
         (b"GET / HTTP/1.1\r\nHost: a\n", "bad_request"),
         (b"GET / HTTP/1.1\rH", "bad_request"),
-        (b"GET /" + b"a" * (MAX_TARGET_BYTES + 100), "target_too_long"),
+        (b"GET /" + b"a" * MAX_HEAD_BYTES, "target_too_long"),
         (b"GET / HTTP/1.1\r\nX: " + b"a" * MAX_HEAD_BYTES, "head_too_large"),
         (b"GET / HTTP/1.1\r\nX: " + b"a" * MAX_HEAD_BYTES + b"\r\n\r\n", "head_too_large"),
     ],
 )
 def test_bytes_that_cannot_start_a_head_are_refused_at_once(raw: bytes, code: str) -> None:
     assert found([raw]) == code
+
+
+def test_a_long_target_is_refused_once_the_fields_are_there() -> None:
+    line = b"GET /" + b"a" * (MAX_TARGET_BYTES + 100)
+    for part in (line, line + b" HTTP/1.1\r\nAccept: text/html\r\n"):
+        assert found([part]) == 0
+    assert found([part, b"\r\n"]) == "target_too_long"
 
 
 def test_a_trailing_cr_waits_for_its_lf() -> None:
