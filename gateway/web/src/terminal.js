@@ -61,11 +61,21 @@ function dismiss() {
   terminal.focus();
 }
 
+// The text of a link may be another address, so where it leads is shown.
+const links = {
+  activate: (_, address) => open(address, "_blank", "noopener,noreferrer"),
+  hover: (_, address) => (screen.title = address),
+  leave: () => screen.removeAttribute("title"),
+};
+
 const terminal = new Terminal({
   cursorBlink: !matchMedia("(prefers-reduced-motion: reduce)").matches,
   disableStdin: !canType,
   // Else a Mac has no way to select text while a program takes the mouse: elsewhere Shift does that.
   macOptionClickForcesSelection: true,
+  // Of links that programs name (OSC 8, http and https alone). xterm.js asks in English, by a dialog that
+  // browsers suppress in a portal's frame.
+  linkHandler: links,
   scrollback: 10_000,
   // To highlight matches of a search, and to set the widths of characters.
   allowProposedApi: true,
@@ -73,7 +83,7 @@ const terminal = new Terminal({
 });
 const fit = new FitAddon();
 terminal.loadAddon(fit);
-terminal.loadAddon(new WebLinksAddon());
+terminal.loadAddon(new WebLinksAddon(links.activate, links));
 joinWidths(terminal);
 terminal.open(screen.querySelector(".terminal-screen"));
 describe(terminal.textarea);

@@ -223,11 +223,8 @@ async def test_each_shell_has_its_own_url(world: World, person: Person, shells: 
     await expect((await opening.value).get_by_text("8 shells already")).to_be_visible()
 
 
-async def test_the_scrollback_is_searchable_and_links_open(
-    world: World, person: Person, shells: Shells
-) -> None:
-    address = "https://example.invalid/x"
-    shells.output = b"needle 1\r\n" + b"hay\r\n" * 200 + f"needle 2\r\n{address}\r\n$ ".encode()
+async def test_the_scrollback_is_searchable(world: World, person: Person, shells: Shells) -> None:
+    shells.output = b"needle 1\r\n" + b"hay\r\n" * 200 + b"needle 2\r\n$ "
     await arrive(world, person, shells)
     page = person.page
     await page.keyboard.press("Control+Shift+F")
@@ -244,13 +241,24 @@ async def test_the_scrollback_is_searchable_and_links_open(
     await expect(page.locator("#search")).to_be_hidden()
     await page.keyboard.type("typed")
     await shells.until_typed(b"typed")
+
+
+@pytest.mark.parametrize("shown", ["https://example.invalid/x", "a named link"])
+async def test_links_in_the_output_open_in_a_new_tab(
+    world: World, person: Person, shells: Shells, shown: str
+) -> None:
+    address, page = "https://example.invalid/x", person.page
+    named = f"\x1b]8;;{address}\x1b\\{shown}\x1b]8;;\x1b\\"
+    shells.output = f"{shown if shown == address else named}\r\n$ ".encode()
+    await arrive(world, person, shells)
     await person.context.route(address, lambda route: route.fulfill(body="out there"))
-    line = page.locator(".xterm-rows > div").filter(has_text=address)
+    line = page.locator(".xterm-rows > div").filter(has_text=shown)
     place = await line.bounding_box()
     assert place is not None
     # The terminal looks for links at the pointer when it moves.
     await page.mouse.move(place["x"] + 10, place["y"] + 5)
     await expect(page.locator(".xterm-screen.xterm-cursor-pointer")).to_be_visible()
+    await expect(page.locator(".screen")).to_have_attribute("title", address)
     async with person.context.expect_page() as opening:
         await page.mouse.click(place["x"] + 12, place["y"] + 5)
     await expect((await opening.value).locator("body")).to_have_text("out there")
