@@ -9,7 +9,8 @@ may have taken effect then.
 
 - ``keys``: the names of the keys.
 - ``urls``, ``connection``: make a client from the URL of one Redis, of Sentinels or of a Redis
-  Cluster (``cluster``), with or without ``tls``. ``translation``: of its exceptions.
+  Cluster (``cluster``), with or without ``tls``. ``translation``: of its exceptions; ``parser``: of
+  its responses.
 - ``scripts``: the three scripts that write the table.
 - ``publisher``, ``reader``: the two sides; ``signing``: signs the heads of a publisher.
 - ``report_store``: reports of gateways to the controller, and the state of one session.

@@ -16,6 +16,7 @@ from redis.exceptions import RedisError
 
 from shared.bus.cluster import Slot, SlotConnection, SlotRedis, SlotRetry, SlotTlsConnection
 from shared.bus.keys import CALL_SECONDS
+from shared.bus.parser import BoundedParser
 from shared.bus.tls import SentinelTlsConnection, TlsConnection
 from shared.bus.translation import NotServed, reason_of
 from shared.bus.urls import Node, RedisAddress, parse_url
@@ -122,6 +123,7 @@ def _settings(kind: type[Retry] = Retry, *, attempts: int = 1) -> dict[str, Any]
         "socket_timeout": CALL_SECONDS,
         "socket_connect_timeout": CALL_SECONDS,
         "protocol": 2,
+        "parser_class": BoundedParser,
         "retry": again,
         # Do not send CLIENT SETINFO, which the gateways' user may not call.
         "driver_info": None,

@@ -8,7 +8,8 @@ from contextlib import asynccontextmanager, suppress
 
 import pytest
 
-from shared.bus import BusReader, Keys, connect
+from shared.bus import BusReader, Keys, connect, parser
+from shared.bus.parser import MOST_VALUE_BYTES
 from shared.errors import BusUnavailable
 
 _QUEUED = b"+OK\r\n+QUEUED\r\n+QUEUED\r\n"
@@ -62,4 +63,16 @@ CALLS: dict[str, Callable[[BusReader], Awaitable[object]]] = {
 async def test_a_response_of_the_wrong_type_makes_the_bus_unavailable(what: str, call: str) -> None:
     async with speaking(NONSENSE[what]) as reader:
         with pytest.raises(BusUnavailable):
+            await asyncio.wait_for(CALLS[call](reader), 10.0)
+
+
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("values", [[MOST_VALUE_BYTES + 1], [1000] * 4], ids=["value", "list"])
+async def test_a_response_that_is_far_too_large_is_not_read(
+    monkeypatch: pytest.MonkeyPatch, values: list[int], call: str
+) -> None:
+    monkeypatch.setattr(parser, "MOST_RESPONSE_BYTES", 3000)
+    announced = [b"$%d\r\n" % size + bytes(min(size, 1000)) + b"\r\n" for size in values]
+    async with speaking(b"*5\r\n" + b"".join(announced)) as reader:
+        with pytest.raises(BusUnavailable, match="more than a route table can have"):
             await asyncio.wait_for(CALLS[call](reader), 10.0)
