@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from time import monotonic
 from typing import Final
 
@@ -59,58 +60,48 @@ class _Stuck(Exception):
     """The client accepts no output, or sends more input than may wait for the shell."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Attached:
-    """A client of *shell*, from :meth:`serve` until either has ended.
+    """A client of *shell*, from :meth:`serve` until either has ended."""
 
-    Args:
-        socket: The prepared WebSocket.
-        mode: Whether the client may send input; the hub itself enforces this.
-        holder: The client's grant, so that a revocation finds its input.
-        resume: The position from which to send output; None for clients of earlier versions.
-        client: The client's name for itself, by which its input is counted over several
-            connections; None for clients of earlier versions.
-        names: Returns the current names of the session's shells.
-        abort: Resets the connection and drops unsent data.
-    """
+    shell: Shell
+    socket: web.WebSocketResponse
+    """The prepared WebSocket."""
+    _: KW_ONLY
+    mode: Mode
+    """Whether the client may send input; the hub itself enforces this."""
+    abort: Callable[[], None]
+    """Resets the connection and drops unsent data."""
+    holder: Holder
+    """The client's grant, so that a revocation finds its input."""
+    resume: Resume | None
+    """The position from which to send output; None for clients of earlier versions."""
+    client: str | None
+    """The client's name for itself, by which its input is counted over several connections; None
+    for clients of earlier versions."""
+    names: Callable[[], Sequence[str]]
+    """Returns the current names of the session's shells."""
+    _input: asyncio.Queue[bytes | Size] = field(default_factory=asyncio.Queue, init=False)
+    _input_cost: int = 0
+    _has_room: asyncio.Event = field(default_factory=asyncio.Event, init=False)
+    _told: Sequence[str] = ("",)
+    _told_suspect: bool = False
+    _window: SendWindow = field(default_factory=SendWindow, init=False)
+    _size: Size = field(init=False)
 
-    def __init__(
-        self,
-        shell: Shell,
-        socket: web.WebSocketResponse,
-        *,
-        mode: Mode,
-        abort: Callable[[], None],
-        holder: Holder,
-        resume: Resume | None,
-        client: str | None,
-        names: Callable[[], Sequence[str]],
-    ) -> None:
-        self._holder = holder
-        self._resume = resume
-        self._client = client
-        self._input: asyncio.Queue[bytes | Size] = asyncio.Queue()
-        self._input_cost = 0
-        self._has_room = asyncio.Event()
-        self._names = names
-        self._told: Sequence[str] = ("",)
-        self._told_suspect = False
-        self._window = SendWindow()
-        self._shell = shell
-        self._socket = socket
-        self._mode = mode
-        self._abort = abort
-        self._size = shell.size
+    def __post_init__(self) -> None:
+        self._size = self.shell.size
 
     async def serve(self) -> None:
         """Relay output and input until the client leaves or the shell ends; then close."""
-        shell, resumed = self._shell, self._shell.visited
-        ring, resume = shell.scrollback, self._resume
-        may_type = self._mode == "control"
-        reader = shell.enter(self._holder, may_type=may_type, resume=resume, client=self._client)
+        shell, resumed = self.shell, self.shell.visited
+        ring, resume = shell.scrollback, self.resume
+        may_type = self.mode == "control"
+        reader = shell.enter(self.holder, may_type=may_type, resume=resume, client=self.client)
         begin = (shell.stream_id, reader.position, ring.end) if resume is not None else None
-        typed = None if self._client is None else reader.input.typed
+        typed = None if self.client is None else reader.input.typed
         first = attached_text(
-            mode=self._mode, resumed=resumed, size=self._size, begin=begin, typed=typed
+            mode=self.mode, resumed=resumed, size=self._size, begin=begin, typed=typed
         )
         # Taken now: output that arrives before the first message would otherwise be sent twice.
         replay = ring.replay() if resume is None else b""
@@ -135,7 +126,7 @@ class Attached:
 
     async def _show(self, reader: Reader, first: str, replay: bytes) -> ShellEnd | None:
         """Send all output of the shell; return how the shell ended."""
-        shell = self._shell
+        shell = self.shell
         await self._text(first)
         for begin in range(0, len(replay), PIECE_BYTES):
             await self._bytes(replay[begin : begin + PIECE_BYTES])
@@ -151,7 +142,7 @@ class Attached:
             if skipped:
                 self._window.leave_out(reader.position - len(data), skipped)
                 await self._text(skipped_text(skipped))
-                if self._resume is None:
+                if self.resume is None:
                     data = _AFTER_A_GAP + data
             if data:
                 await self._bytes(data)
@@ -162,28 +153,28 @@ class Attached:
 
     async def _send_changes(self) -> None:
         """Send what has changed about the shell, except its output."""
-        shell = self._shell
+        shell = self.shell
         if shell.suspect and not self._told_suspect:
             self._told_suspect = True
             await self._text(revoked_input_text())
         if shell.size != self._size:
             self._size = shell.size
             await self._text(resized_text(self._size))
-        if (names := self._names()) != self._told:
+        if (names := self.names()) != self._told:
             self._told = names
             await self._text(shells_text(names))
 
     def _must_wait(self, reader: Reader) -> bool:
         """Return whether sending must wait for the client; the end of the output never waits."""
-        if self._shell.ending is not None:
+        if self.shell.ending is not None:
             return False
-        return self._window.is_full(reader.position) or self._shell.is_held(reader)
+        return self._window.is_full(reader.position) or self.shell.is_held(reader)
 
     async def _text(self, text: str) -> None:
-        await self._within_bounds(self._socket.send_str(text))
+        await self._within_bounds(self.socket.send_str(text))
 
     async def _bytes(self, data: bytes) -> None:
-        await self._within_bounds(self._socket.send_bytes(data))
+        await self._within_bounds(self.socket.send_bytes(data))
 
     async def _within_bounds(self, sending: Awaitable[object]) -> None:
         try:
@@ -196,9 +187,9 @@ class Attached:
 
     async def _receive(self, reader: Reader) -> None:
         """Receive the client's messages, until the client leaves and its input is sent."""
-        may_type, turn = self._mode == "control", Turn()
+        may_type, turn = self.mode == "control", Turn()
         while True:
-            message = await self._socket.receive()
+            message = await self.socket.receive()
             # aiohttp returns queued messages without a turn of the loop between them.
             await turn.pause()
             match message.type:
@@ -207,11 +198,11 @@ class Attached:
                 case WSMsgType.PING:
                     # Not aiohttp's own Pong, which waits without a deadline for a client that does
                     # not read.
-                    await self._within_bounds(self._socket.pong(message.data))
+                    await self._within_bounds(self.socket.pong(message.data))
                 case WSMsgType.TEXT:
                     await self._take_text(message.data, reader)
                 case WSMsgType.BINARY if may_type:
-                    self._shell.press(message.data, reader)
+                    self.shell.press(message.data, reader)
                     await self._queue(message.data)
                 case _:
                     pass
@@ -229,7 +220,7 @@ class Attached:
             case Ping():
                 await self._text(pong_text())
             case Renew() if reader.may_type:
-                self._shell.renew()
+                self.shell.renew()
             case Resize(size=Size() as size) if reader.may_type:
                 await self._queue(size)
             case _:
@@ -250,14 +241,14 @@ class Attached:
             piece = await self._input.get()
             await turn.pause()
             if isinstance(piece, Size):
-                await self._shell.resize(piece)
+                await self.shell.resize(piece)
             else:
                 for begin in range(0, len(piece), INPUT_PIECE_BYTES):
-                    await self._shell.type(piece[begin : begin + INPUT_PIECE_BYTES], reader)
+                    await self.shell.type(piece[begin : begin + INPUT_PIECE_BYTES], reader)
             self._input_cost -= _cost(piece)
             self._has_room.set()
             self._input.task_done()
-            if self._client is not None and reader.input.typed - told >= ACKNOWLEDGED_BYTES:
+            if self.client is not None and reader.input.typed - told >= ACKNOWLEDGED_BYTES:
                 told = reader.input.typed
                 await self._text(typed_text(told))
 
@@ -268,18 +259,18 @@ class Attached:
             text = exit_text(code=ending.code, message=ending.message)
             with contextlib.suppress(ClientError, ConnectionError, TimeoutError):
                 async with asyncio.timeout(GOODBYE_SECONDS):
-                    await self._socket.send_str(text)
+                    await self.socket.send_str(text)
         await self._close(ending.close, ending.message)
 
     async def _close(self, code: CloseCode, message: str) -> None:
-        if self._socket.closed:
+        if self.socket.closed:
             return
         reason = message.encode()[:120].decode(errors="ignore").encode()
         try:
             async with asyncio.timeout(GOODBYE_SECONDS):
-                await self._socket.close(code=code, message=reason)
+                await self.socket.close(code=code, message=reason)
         except (ClientError, ConnectionError, TimeoutError):
-            self._abort()  # otherwise the connection stays until the client reads queued data
+            self.abort()  # otherwise the connection stays until the client reads queued data
 
 
 def _cost(piece: bytes | Size) -> int:

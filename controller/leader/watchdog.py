@@ -12,6 +12,7 @@ import asyncio
 import logging
 import threading
 import time
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 import sqlalchemy as sa
@@ -58,28 +59,20 @@ class LoopStalls:
         self._seconds.inc(seconds)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Watchdog:
-    """Watches the loop in which :meth:`run` runs.
+    """Watches the loop in which :meth:`run` runs."""
 
-    Args:
-        border: Knows which hook runs in which task.
-        store_url: The store; the thread opens its own connection.
-    """
-
-    def __init__(
-        self,
-        border: PluginBorder,
-        *,
-        store_url: str,
-        metrics: LoopStalls,
-    ) -> None:
-        self._border = border
-        self._store_url = store_url
-        self._metrics = metrics
-        self._beat = time.monotonic()
-        self._culprit: Call | None = None
-        self._written: tuple[Call, HookFailure] | None = None
-        self._stopped = threading.Event()
+    border: PluginBorder
+    """Knows which hook runs in which task."""
+    _: KW_ONLY
+    store_url: str
+    """The store; the thread opens its own connection."""
+    metrics: LoopStalls
+    _beat: float = field(default_factory=time.monotonic, init=False)
+    _culprit: Call | None = None
+    _written: tuple[Call, HookFailure] | None = None
+    _stopped: threading.Event = field(default_factory=threading.Event, init=False)
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -101,7 +94,7 @@ class Watchdog:
     def _report(self, seconds: float) -> None:
         plugin = self._culprit.plugin if self._culprit is not None else ""
         self._culprit = None
-        self._metrics.loop_stalled(seconds, plugin)
+        self.metrics.loop_stalled(seconds, plugin)
         log.warning(
             "the event loop was blocked", extra={"seconds": round(seconds, 1), "plugin": plugin}
         )
@@ -113,7 +106,7 @@ class Watchdog:
             stood = time.monotonic() - self._beat
             try:
                 if stood >= SHORTEST_SECONDS:
-                    self._culprit = self._border.call_in(asyncio.current_task(loop))
+                    self._culprit = self.border.call_in(asyncio.current_task(loop))
                 if stood >= BLOCKED_SECONDS and self._written is None:
                     self._record(self._culprit, stood)
                 elif stood < SHORTEST_SECONDS and self._written is not None:
@@ -151,7 +144,7 @@ class Watchdog:
         self._written = None
 
     async def _keep(self, call: Call, failure: HookFailure, *, gone: bool = False) -> None:
-        store = Store(self._store_url)
+        store = Store(self.store_url)
         try:
             async with asyncio.timeout(WRITE_SECONDS), store.write() as transaction:
                 change = drop_hook_failure if gone else record_hook_failure

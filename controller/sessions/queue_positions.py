@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from bisect import bisect
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 from typing import Final
 
 from controller.jobs.containment import Containment
@@ -26,30 +27,23 @@ MOST_JOBS: Final = 100
 log = logging.getLogger(__name__)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class QueuePositions(Mapping[str, int]):
     """The last known positions, by job; 1 is next.
 
     Gateways report which start pages are open. Other jobs keep their last known position, or have
     none, since nobody sees it.
-
-    Args:
-        activities_of: Returns what gateways report of sessions.
-        clock: Unix seconds.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        *,
-        activities_of: Callable[[Sequence[str]], Awaitable[Mapping[str, Activity]]],
-        clock: Callable[[], float],
-    ) -> None:
-        self._store = store
-        self._activities_of = activities_of
-        self._clock = clock
-        self._known: dict[str, int] = {}
-        """In the order of the look-ups, the oldest first."""
-        self._last = ""
+    store: Store
+    _: KW_ONLY
+    activities_of: Callable[[Sequence[str]], Awaitable[Mapping[str, Activity]]]
+    """Returns what gateways report of sessions."""
+    clock: Callable[[], float]
+    """Unix seconds."""
+    _known: dict[str, int] = field(default_factory=dict, init=False)
+    """In the order of the look-ups, the oldest first."""
+    _last: str = ""
 
     def __getitem__(self, job_id: str) -> int:
         return self._known[job_id]
@@ -90,15 +84,15 @@ class QueuePositions(Mapping[str, int]):
         return await self._look_up(some) if some else []
 
     async def _open(self, sids: Sequence[str]) -> list[str]:
-        since, first = self._clock() - OPEN_SECONDS, bisect(sids, self._last)
+        since, first = self.clock() - OPEN_SECONDS, bisect(sids, self._last)
         some = [*sids[first:], *sids[:first]][:MOST_SESSIONS]
-        activities = await self._activities_of(some) if some else {}
+        activities = await self.activities_of(some) if some else {}
         self._last = some[-1] if some else ""
         return [sid for sid, one in activities.items() if (one.waiting_at or 0.0) >= since]
 
     async def _look_up(self, jobs: Sequence[str]) -> list[str]:
         changed, turn = list[str](), LoopTurn()
-        async with self._store.read() as transaction:
+        async with self.store.read() as transaction:
             for job_id, record in (await find_jobs(transaction, jobs)).items():
                 place = await queue_place(transaction, record)
                 before = self._known.pop(job_id, None)

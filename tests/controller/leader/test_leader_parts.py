@@ -115,5 +115,5 @@ async def test_queue_positions_follow_the_reports_of_gateways(leading: Lead, red
     await ReportWriter(redis, Keys("test"), "g1").write_activities({sid: encode_report(seen)})
     async with leading() as w:
         await w.lead()
-        found: Any = await w.leader._term.positions._activities_of([sid])
+        found: Any = await w.leader._term.positions.activities_of([sid])
         assert found[sid].waiting_at == 5.0
