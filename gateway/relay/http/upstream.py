@@ -41,7 +41,7 @@ class UpstreamState(IntEnum):
     """In the pool: any bytes now are unsolicited."""
     BUSY = 1
     """Carries one request and its response."""
-    SPLICED = 2
+    TUNNELLED = 2
     """Carries a tunnel."""
     CLOSED = 3
 
@@ -65,9 +65,9 @@ NEXT: Final[Mapping[tuple[UpstreamState, UpstreamEvent], UpstreamState]] = {
     (S.IDLE, E.TAKEN): S.BUSY,
     (S.IDLE, E.LOST): S.CLOSED,  # closed by the app, unsolicited bytes, age, another target
     (S.BUSY, E.RETURNED): S.IDLE,
-    (S.BUSY, E.SWITCHED): S.SPLICED,
+    (S.BUSY, E.SWITCHED): S.TUNNELLED,
     (S.BUSY, E.LOST): S.CLOSED,
-    (S.SPLICED, E.LOST): S.CLOSED,
+    (S.TUNNELLED, E.LOST): S.CLOSED,
 }
 """The only source of state changes; an event that a state does not list is a bug of the gateway and
 raises KeyError."""
