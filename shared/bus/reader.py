@@ -26,8 +26,9 @@ from shared.events import (
 
 LOG_PART: Final = 250
 """The maximum number of events in one read of the log."""
-_IN_ONE_PIECE: Final = 2000
-"""A table of up to this size is read in one transaction, a larger one in pages."""
+_IN_ONE_PIECE: Final = 500
+"""A table of up to this size is read in one transaction, a larger one in pages. Of the longest
+routes that is half of what a response may have."""
 _PAGE: Final = 500
 
 
