@@ -54,7 +54,8 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
         assert await companions_of(transaction, job_id) == [], where
     uids = world.made[f"j-{job_id}"]
     if life not in CUT_SHORT:
-        assert len(uids) == (2 if life in TWICE else life != "never"), where
+        said = [(one.state, one.reason, one.message) for one in updates]
+        assert len(uids) == (2 if life in TWICE else life != "never"), (where, uids, said)
     assert {one.uid for one in attempts} == uids, where
     assert all(one.ended_at is not None and one.outcome for one in attempts), where
     assert record.retries_used == (life == "retried"), where
@@ -73,9 +74,7 @@ async def check(world: World, parts: Parts, job_id: str, life: str, where: str) 
     for run in await parts.runs_of(job_id):
         await check_run(world, parts, run, where)
     if record.desired == "ended":
-        await eventually(
-            lambda: nothing_is_left(world, labels), seconds=60, what=f"{where}: something is left"
-        )
+        await until_nothing_is_left(world, job_id, where)
 
 
 async def check_run(world: World, parts: Parts, run: JobRecord, where: str) -> None:
@@ -87,12 +86,7 @@ async def check_run(world: World, parts: Parts, run: JobRecord, where: str) -> N
         assert await updates_of(transaction, run.id) == [], where
         assert await companions_of(transaction, run.id) == [], where
     await check_usage(world, parts, run.id, where, tool=run.tool)
-    labels = f"fumarole.dev/job={run.id}"
-    await eventually(
-        lambda: nothing_is_left(world, labels),
-        seconds=60,
-        what=f"{where}: something of a tool is left",
-    )
+    await until_nothing_is_left(world, run.id, where)
 
 
 def check_updates(updates: Sequence[UpdateRow], life: str, where: str) -> None:
@@ -143,6 +137,17 @@ async def check_usage(
         assert (own[-1].seconds if own else 0.0) == total, (where, own, began)
 
 
-async def nothing_is_left(world: World, labels: str) -> bool:
-    kinds = (VCJOBS, PODS, NETWORK_POLICIES, LEASES)
-    return not any([await world.kube.list(kind, labels=labels) for kind in kinds])
+async def until_nothing_is_left(world: World, job_id: str, where: str) -> None:
+    try:
+        await eventually(lambda: nothing_is_left(world, job_id), seconds=150)
+    except AssertionError:
+        raise AssertionError(where, await objects_of(world, job_id)) from None
+
+
+async def nothing_is_left(world: World, job_id: str) -> bool:
+    return not await objects_of(world, job_id)
+
+
+async def objects_of(world: World, job_id: str) -> list[Mapping[str, Any]]:
+    labels, kinds = f"fumarole.dev/job={job_id}", (VCJOBS, PODS, NETWORK_POLICIES, LEASES)
+    return [one for kind in kinds for one in await world.kube.list(kind, labels=labels)]

@@ -41,7 +41,7 @@ from tests.controller.samples import make_context, make_defaults, make_job, make
 INSTANCE = "crash"
 WHEN: Final[tuple[When, ...]] = ("before", "after")
 LIVING = ("IN_QUEUE", "RUNNING")
-SLEEPS = "trap 'exit 0' TERM; sleep 60 & wait"
+SLEEPS = "trap 'exit 0' TERM; sleep 3600 & wait"
 # No session opens it: its port is never used.
 SIDE = {
     "image": "busybox",

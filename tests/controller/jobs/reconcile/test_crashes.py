@@ -127,7 +127,7 @@ async def forget(world: World, parts: Parts, job_id: str) -> None:
 
     async def is_gone() -> bool:
         await parts.look(job_id, tools=False)
-        return await nothing_is_left(world, f"fumarole.dev/job={job_id}")
+        return await nothing_is_left(world, job_id)
 
     await eventually(is_gone, seconds=150, what=f"something of {job_id} is left")
 
@@ -278,7 +278,7 @@ async def test_an_end_waits_for_events_of_pods_that_ran(
 
             async def gone() -> bool:
                 await parts.look(job.id, tools=False)
-                return await nothing_is_left(world, f"fumarole.dev/job={job.id}")
+                return await nothing_is_left(world, job.id)
 
             await eventually(gone, seconds=150, what="the VolcanoJob or its pod stays")
             for _ in range(10):
