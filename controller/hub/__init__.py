@@ -13,8 +13,7 @@ Without I/O:
 With I/O:
 
 - ``shell``: one shell. It reads the stream into the scrollback at the pace of its clients; after an
-  interrupt of a flood, without waiting for them (``interrupts``). An interrupt passes input that
-  the program does not read (``unread_input``).
+  interrupt of a flood, without waiting for them (``interrupts``).
 - ``attached``: one client. It reads the scrollback at its own pace (``window``) and sends input.
 - ``held``: all shells of this process, kept equal to the store's terminals of this hub.
 - ``opening``: starts the best shell that a container has.

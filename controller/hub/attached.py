@@ -202,7 +202,6 @@ class Attached:
                 case WSMsgType.TEXT:
                     await self._take_text(message.data, reader)
                 case WSMsgType.BINARY if may_type:
-                    self.shell.press(message.data, reader)
                     await self._queue(message.data)
                 case _:
                     pass

@@ -40,16 +40,6 @@ _MARK: Final = b"\x1b]5522;"
 _PROCESS = re.compile(rb"\x1b\]5522;([1-9][0-9]{0,9})(?:;([0-9]{0,20}))?\x07")
 _HANG_UP: Final = 'kill -HUP "$1"'
 _IS_THE_SAME: Final = f'was=$1\n{_FIRST_PROCESS}[ "${{20}}" = "$was" ]'
-# Reads what a program that reads nothing has left in the terminal: so what waits behind it, up to
-# the hub, gets there. A terminal returns single lines, of which the second cat makes large pieces.
-# All of it ends with a line of input, and in any case after a minute.
-_TAKE_BACK: Final = """\
-printf .
-cat <"/proc/$1/fd/0" | cat &
-(sleep 60 && kill 0) &
-read -r _
-kill 0
-"""
 _RUNS_THERE: Final = f'shell=$2\n{_IS_THE_SAME} && kill -0 "$shell"'
 
 # One exec of a fixed script is fastest, and contains no external input. The other commands are for
@@ -68,12 +58,6 @@ FIRST_WORD_SECONDS: Final = 3.0
 _LAST_WORDS_SECONDS: Final = 1.0
 # A hub that shuts down, or a client that waits for a shell, must not wait longer for a container.
 HANG_UP_SECONDS: Final = 2.0
-TAKE_BACK_SECONDS: Final = 30.0
-"""How long unread input is taken from a terminal, at most."""
-QUIET_SECONDS: Final = 0.3
-"""Nothing waits any more when nothing has come for so long."""
-KEPT_BYTES: Final = 12 * 1024
-"""Of what is taken. As line feeds count twice, that is more than a terminal holds unread."""
 # The exit code after SIGKILL: the end of a container's first process kills the others so.
 _KILLED: Final = 137
 _CONTAINER_SECONDS: Final = 5.0
@@ -129,27 +113,6 @@ class ShellStream:
     async def resize(self, cols: int, rows: int) -> None:
         """Resize the terminal."""
         await self.stream.resize(cols, rows)
-
-    async def take_back(self) -> bytes:
-        """Take input from the terminal that the program has not read; return its end.
-
-        All of it up to 6 KiB, which is more than a terminal holds for a program that reads nothing.
-        """
-        command = ["/bin/sh", "-c", _TAKE_BACK, "sh", self.process]
-        try:
-            stream = await self.executor.open(self.container, command)
-        except ExecFailed:
-            return b""
-        try:
-            taken = await _read_until_quiet(stream)
-            with suppress(TimeoutError):
-                async with asyncio.timeout(HANG_UP_SECONDS):
-                    await stream.send(b"\n")
-                    while not isinstance(await stream.receive(), Exited):
-                        pass
-        finally:
-            await stream.close()
-        return taken
 
     async def close(self) -> None:
         """Send SIGHUP to the shell if it still runs, and close the stream."""
@@ -239,21 +202,6 @@ def _named(
     process, began = named[1].decode(), (named[2] or b"").decode()
     shell = ShellStream(stream, executor, container, process=process, began=began)
     return shell, first[named.end() :]
-
-
-async def _read_until_quiet(stream: TerminalStream) -> bytes:
-    """Return the last output of the command that takes input back, as the input was."""
-    last, quiet = b"", TAKE_BACK_SECONDS
-    with suppress(TimeoutError):
-        async with asyncio.timeout(TAKE_BACK_SECONDS):
-            while True:
-                async with asyncio.timeout(quiet):
-                    received = await stream.receive()
-                if isinstance(received, Exited):
-                    break
-                last, quiet = (last + received)[-KEPT_BYTES:], QUIET_SECONDS
-    # The terminal of that command writes a line feed so.
-    return last.removeprefix(b".").replace(b"\r\n", b"\n")
 
 
 async def _first_word(stream: TerminalStream) -> bytes | Exited:

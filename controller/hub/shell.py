@@ -20,7 +20,6 @@ from controller.hub.clipboard import ClipboardGuard
 from controller.hub.interrupts import INTERRUPTS, Drain
 from controller.hub.protocol import DEFAULT_SIZE, ENDED, REPLACED, REVOKED, CloseCode, Resume, Size
 from controller.hub.scrollback import REPLAY_BYTES, SEGMENT_BYTES, Scrollbacks
-from controller.hub.unread_input import UnreadInput
 from controller.kube.exec import Exited, TerminalStream
 
 # How far the fastest client may lag behind before the stream is not read further.
@@ -123,7 +122,6 @@ class Shell:
         self._readers: set[Reader] = set()
         self._moved = asyncio.Event()
         self._drain = Drain(self._leave_out)
-        self._unread_input = UnreadInput(stream)
         self._typing = asyncio.Lock()
         self._stop = asyncio.Event()
         self._inputs: dict[tuple[str, str], ClientInput] = {}
@@ -144,7 +142,6 @@ class Shell:
         """Read the stream until the shell ends or is ended; then hang up."""
         reading = asyncio.create_task(self._read())
         stopping = asyncio.create_task(self._stop.wait())
-        taking_back = asyncio.create_task(self._unread_input.run())
         try:
             await self._stream.resize(self.size.cols, self.size.rows)
             await asyncio.wait((reading, stopping), return_when=asyncio.FIRST_COMPLETED)
@@ -152,18 +149,16 @@ class Shell:
                 self._set_ending(ending_of(reading.result()))
         finally:
             self._set_ending(ShellEnd(REPLACED, "the connection to the container was lost"))
-            tasks = (reading, stopping, taking_back)
-            for task in tasks:
-                task.cancel()
+            reading.cancel()
+            stopping.cancel()
             self._drain.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(reading, stopping, return_exceptions=True)
             await self._hang_up()
 
     async def _read(self) -> Exited:
         while not isinstance(received := await self._stream.receive(), Exited):
             self._record(received)
             self._drain.heard()
-            self._unread_input.heard(received)
             self.notify()
             await self._keep_pace()
         return received
@@ -341,12 +336,7 @@ class Shell:
                 self._moved.set()
             # Counted before the wait: the stream has taken it by then.
             reader.input.typed += len(data)
-            await self._unread_input.send(data)
-
-    def press(self, data: bytes, reader: Reader) -> None:
-        """Note *data* of *reader* before it waits to be sent; an interrupt may have to pass."""
-        if data in INTERRUPTS and reader.ending is None:
-            self._unread_input.press(data)
+            await self._stream.send(data)
 
     def _waits_for(self, reader: Reader) -> bool:
         return self._backlog(reader) > WINDOW_BYTES // 2

@@ -119,12 +119,6 @@ class TerminalStream(Protocol):
     async def resize(self, cols: int, rows: int) -> None:
         """Resize the terminal. After the end, does nothing."""
 
-    async def take_back(self) -> bytes:
-        """Take input from the terminal that the program has not read; return its end.
-
-        Empty where that is not possible.
-        """
-
     async def close(self) -> None:
         """Close the connection. A repeated call does nothing."""
 
@@ -323,10 +317,6 @@ class ExecStream:
     async def resize(self, cols: int, rows: int) -> None:
         """Resize the terminal."""
         await self._send(_RESIZE + msgspec.json.encode({"Width": cols, "Height": rows}))
-
-    async def take_back(self) -> bytes:
-        """Return nothing: only a second command reaches the terminal's input."""
-        return b""
 
     async def _send(self, frame: bytes) -> None:
         if self._exited is not None:

@@ -51,9 +51,6 @@ class FakeStream:
     async def resize(self, cols: int, rows: int) -> None:
         self.sizes.append((cols, rows))
 
-    async def take_back(self) -> bytes:
-        return b""
-
     async def close(self) -> None:
         self.closed = True
         self.exit(None, "closed", lost=True)
