@@ -253,7 +253,7 @@ class ExecStream:
         self._status = b""
         self._exited: Exited | None = None
         self._sent = self._confirmed = self._pinged = 0
-        # Whether a ping was sent since the last message.
+        # Whether a Pong is awaited since the last message.
         self._asked = False
 
     @property
@@ -286,10 +286,16 @@ class ExecStream:
     async def _note_silence(self) -> None:
         """Send a ping; after an unanswered one, the connection is lost."""
         if not self._asked:
-            self._asked, self._pinged = True, self._sent
-            await self._within(self._socket.ping())
+            self._asked = True
+            await self._ping()
         elif self._unread <= UNREAD_BYTES:
             self._exited = _LOST
+
+    async def _ping(self) -> None:
+        """Send a ping, unless one that confirms other input is unanswered."""
+        if self._pinged == self._confirmed:
+            self._pinged = self._sent
+            await self._within(self._socket.ping())
 
     async def _within(self, sending: Awaitable[None]) -> None:
         """Send a control frame; give up where it waits behind input."""
@@ -313,6 +319,9 @@ class ExecStream:
         for begin in range(0, len(data), INPUT_BYTES):
             self._sent += len(data[begin : begin + INPUT_BYTES])
             await self._send(_INPUT + data[begin : begin + INPUT_BYTES])
+            # Output may never pause for a ping, and does not tell which input was read.
+            if self._exited is None and self._unread > UNREAD_BYTES // 2:
+                await self._ping()
 
     async def resize(self, cols: int, rows: int) -> None:
         """Resize the terminal."""

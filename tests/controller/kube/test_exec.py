@@ -181,6 +181,22 @@ async def test_a_server_that_has_read_all_input_must_answer_pings(
     await stream.close()
 
 
+async def test_what_was_typed_beside_output_does_not_hide_a_lost_connection(
+    server: ExecServer, executor: PodExec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = await executor.open(WHERE, ["sh", "-c", "stty raw -echo; echo go; exec cat"])
+    await read_until(stream, b"go")
+    for number in range(40):  # the server is never silent, as while a user types
+        await stream.send(b"word %04d" % number)
+        await read_until(stream, b"%04d" % number)
+    server.stop_answering()
+    monkeypatch.setattr(exec_module, "PING_SECONDS", 0.1)
+    monkeypatch.setattr(exec_module, "PONG_SECONDS", 0.1)
+    _, exited = await until_ended(stream)
+    assert exited == Exited(None, "the connection to the container was lost", lost=True)
+    await stream.close()
+
+
 async def test_little_data_is_buffered_ahead_of_an_interrupt(
     executor: PodExec,
 ) -> None:
