@@ -157,9 +157,10 @@ class BusInspector:
             async with self.redis.pipeline(transaction=True) as pipe:
                 pipe.hgetall(self.keys.head)
                 pipe.hget(self.keys.routes, sid)
-                pipe.get(self.keys.used(jti or "-"))
+                # A client with write access may have stored a value of any length.
+                pipe.getrange(self.keys.used(jti or "-"), 0, 15)
                 head, route, used = await pipe.execute()
-        mark = used.decode(errors="replace")[:16] if jti is not None and used is not None else None
+        mark = used.decode(errors="replace") if jti is not None and used else None
         return BusStanding(head=parse_head(head), route=route, used=mark)
 
     async def gateways(self) -> dict[str, GatewayReport]:
@@ -179,7 +180,7 @@ class BusInspector:
 
     async def _report(self, key: bytes) -> GatewayReport | None:
         # A client with write access may have stored a value of any length.
-        raw = await self.redis.getrange(key, 0, MOST_REPORT_BYTES)
+        raw = await self.redis.getrange(key, 0, MOST_REPORT_BYTES - 1)
         try:
             return _decode(raw)
         except msgspec.DecodeError:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 from redis.asyncio import Redis
 
-from shared.bus import Keys, ReportReader, ReportWriter
-from shared.reports import MOST_PARTS, Activity, encode_report
+from shared.bus import BusInspector, Keys, ReportReader, ReportWriter
+from shared.bus.parser import MOST_VALUE_BYTES
+from shared.reports import MOST_PARTS, Activity, GatewayReport, encode_report
 from tests.shared.samples import SID, make_sid
 
 KEYS = Keys("test")
@@ -68,3 +70,17 @@ async def test_malformed_or_many_reports_do_not_hide_valid_ones(redis: Redis) ->
     reader = ReportReader(redis, KEYS)
     found = await reader.activities_of([make_sid(4), SID, make_sid(5)], now=NOW)
     assert {sid: one.subs for sid, one in found.items()} == {SID: ("ada",)}
+
+
+async def test_values_that_a_gateway_has_written_too_long_do_not_hide_the_others(
+    redis: Redis,
+) -> None:
+    report = GatewayReport(at=NOW, version="1", epoch=None, seq=0, lag_seconds=0.0)
+    await ReportWriter(redis, KEYS, "good").write(msgspec.json.encode(report))
+    for key in (KEYS.gateway("long"), KEYS.used("t")):
+        await redis.set(key, "x" * (MOST_VALUE_BYTES + 1))
+    await redis.set(KEYS.used("u"), "open")
+    inspector = BusInspector(redis, KEYS)
+    assert await inspector.gateways() == {"good": report}
+    uses = [(await inspector.standing(SID, jti=jti)).used for jti in ("t", "u", "v")]
+    assert uses == ["x" * 16, "open", None]
