@@ -23,6 +23,7 @@ from gateway.core.limits.rates import Rate
 from shared.bounded import BoundedDict
 from shared.bus import BusReader, Mark
 from shared.errors import BusUnavailable, TokenRefused
+from shared.events import Head
 from shared.jose.jwks import KeySource
 from shared.jose.jws import VerificationKey
 from shared.routes.table import RouteTable
@@ -155,10 +156,9 @@ class SessionTokens:
                 or ``bus_lost`` if earlier uses cannot be known.
         """
         check_since(claims, self.table().since)
+        await self._reach_epoch(self.follower.catch_up.wanted)
         mark = await self._mark(claims, use)
-        if mark.head is not None and mark.head.epoch != self.table().epoch:
-            # The publisher has just begun another epoch; its table arrives in a moment.
-            await self.follower.repair()
+        await self._reach_epoch(mark.head)
         check_head(mark.head, self.table())
         check_since(claims, mark.head.since if mark.head is not None else None)
         if not mark.sure:
@@ -167,6 +167,12 @@ class SessionTokens:
             raise OpeningRefused("token_unsure")
         if mark.before is not None and (use, mark.before) != ("bearer", "bearer"):
             raise OpeningRefused("token_spent")
+
+    async def _reach_epoch(self, head: Head | None) -> None:
+        """Wait for the table of another epoch, which the publisher has just begun."""
+        if head is not None and head.epoch != self.table().epoch:
+            await self.follower.repair()
+            check_head(head, self.table())
 
     async def _mark(self, claims: SessionClaims, use: Use) -> Mark:
         try:

@@ -98,7 +98,7 @@ async def test_a_used_token_mark_outlives_the_token_by_a_minute(token_rig: Token
     assert claims.exp + 60 - time.time() <= kept <= claims.exp + 62 - time.time()
 
 
-async def test_a_redis_without_a_head_marks_no_token(token_rig: TokenRig) -> None:
+async def test_a_redis_without_a_head_opens_nothing(token_rig: TokenRig) -> None:
     claims = await token_rig.claims()
     await token_rig.redis.delete(KEYS.head)
     assert await refusal(token_rig, claims, "open") == "bus_lost"
@@ -115,6 +115,20 @@ async def test_an_opening_waits_for_a_new_epoch_without_spending_the_token(
     await token_rig.tokens.mark(claims, "open")
     assert follower.table is not None
     assert follower.table.epoch == "e2"
+
+
+async def test_an_epoch_whose_table_cannot_be_read_spends_no_token(token_rig: TokenRig) -> None:
+    claims = await token_rig.claims()
+    follower = token_rig.seen.follower
+    await token_rig.publisher.rebuild({}, {}, epoch="e2", now=time.time())
+    await token_rig.redis.hset(KEYS.routes, "extra", "{}")
+    async with asyncio.timeout(10):
+        while follower.catch_up.wanted is None:
+            await follower.repair()
+    assert await refusal(token_rig, claims, "open") == "bus_lost"
+    assert await token_rig.redis.exists(KEYS.used(claims.jti)) == 0
+    await token_rig.redis.hdel(KEYS.routes, "extra")
+    await token_rig.tokens.mark(claims, "open")
 
 
 async def test_a_token_older_than_a_data_loss_is_not_looked_up(token_rig: TokenRig) -> None:
