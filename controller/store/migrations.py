@@ -23,8 +23,7 @@ import logging
 from typing import Final
 
 import sqlalchemy as sa
-from alembic.operations import Operations
-from alembic.runtime.migration import MigrationContext
+from alembic.ddl.base import AddColumn
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.ext.asyncio import AsyncEngine
 
@@ -158,8 +157,7 @@ def _add_to_table(connection: sa.Connection, there: sa.Inspector, table: sa.Tabl
     indexes = {one["name"] for one in there.get_indexes(table.name)}
     for column in table.columns:
         if column.name not in columns:
-            # Not in batch mode: a plain ADD COLUMN locks the table for a moment only.
-            Operations(MigrationContext.configure(connection)).add_column(table.name, column)
+            connection.execute(AddColumn(table.name, column))
     for index in sorted(table.indexes, key=lambda index: str(index.name)):
         if index.name not in indexes:
             index.create(connection)

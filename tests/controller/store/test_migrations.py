@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 import sqlalchemy as sa
 
+from controller.store import tables
 from controller.store.database import Store
-from controller.store.migrations import OLDEST_READER, SCHEMA_TABLE
+from controller.store.migrations import OLDEST_READER, SCHEMA, SCHEMA_TABLE
+
+
+def test_a_change_of_the_tables_raises_the_schema() -> None:
+    # A store of the same schema is not compared with the tables, and would not get the change.
+    statements = list[str]()
+
+    def note(statement: sa.schema.DDLElement, *_: object, **__: object) -> None:
+        statements.append(" ".join(str(statement.compile(dialect=engine.dialect)).split()))
+
+    engine = sa.create_mock_engine("postgresql+asyncpg://", note)
+    tables.metadata.create_all(engine, checkfirst=False)
+    digest = hashlib.sha256("\n".join(sorted(statements)).encode()).hexdigest()
+    assert (SCHEMA, digest[:8]) == ("0021", "1b30c25d")
 
 
 @pytest.mark.parametrize(
