@@ -13,6 +13,11 @@ const HELD_BYTES = 4_096;
 const STALLED_MS = 1_000;
 const INTERRUPTS = new Set([0x03, 0x1c, 0x1a]);
 const isInterrupt = (bytes) => bytes.length === 1 && INTERRUPTS.has(bytes[0]);
+// Between these, programs with bracketed paste take all keys as a part of the paste.
+const PASTE_BEGINS = "\x1b[200~";
+const PASTE_ENDS = new TextEncoder().encode("\x1b[201~");
+const isWithinPaste = (piece) =>
+  piece.byteOffset > 0 && String.fromCharCode(...new Uint8Array(piece.buffer).subarray(0, 6)) === PASTE_BEGINS;
 
 const ESCAPE = 0x1b;
 // Reports of the mouse and the focus, answers to programs and arrow keys begin so.
@@ -96,11 +101,15 @@ export class Input {
     this.ahead += piece.length;
   }
 
-  /** Sends an interrupt that waits behind a paste of which the shell reads nothing; discards the rest of the paste. */
+  /** Sends an interrupt that waits behind a paste of which the shell reads nothing; discards the rest, not its end. */
   interrupt() {
     const at = this.waiting.findLastIndex(isInterrupt);
     if (at < 0 || !this.socket || performance.now() - this.readAt < STALLED_MS) return;
-    this.waiting.splice(0, at);
+    const [first] = this.waiting.splice(0, at);
+    if (first && isWithinPaste(first)) {
+      this.waiting.unshift(PASTE_ENDS);
+      this.sendNext();
+    }
     this.sendNext();
     this.flush();
   }

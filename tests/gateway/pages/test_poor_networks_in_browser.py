@@ -206,15 +206,19 @@ async def test_a_proxy_that_holds_back_upgrades_is_named(
             await asyncio.sleep(0.05)
 
 
+@pytest.mark.parametrize("mode", [b"", b"\x1b[?2004h"], ids=["plain", "bracketed"])
 async def test_an_interrupt_passes_a_large_paste_of_which_the_shell_reads_nothing(
-    world: World, person: Person, shells: Shells
+    world: World, person: Person, shells: Shells, mode: bytes
 ) -> None:
+    shells.output = mode + b"ready $ "
     await arrive(world, person, shells)
+    await expect(person.page.locator(".xterm-rows")).to_contain_text("ready $")
     await person.page.evaluate("fumaroleTerminal.paste('x'.repeat(400_000))")
     await person.page.locator(SCREEN).focus()
     await person.page.keyboard.press("Control+c")
-    await shells.until_typed(b"x\x03")
-    assert shells.typed == b"x" * 131_072 + b"\x03", "the rest of the paste is discarded"
+    await shells.until_typed(b"\x03")
+    begin, end = (b"\x1b[200~", b"\x1b[201~") if mode else (b"", b"")
+    assert shells.typed == begin.ljust(131_072, b"x") + end + b"\x03", "the rest is discarded"
     await person.page.keyboard.type("ls")
-    await shells.say(type="typed", offset=131_073)
+    await shells.say(type="typed", offset=len(shells.typed))
     await shells.until_typed(b"\x03ls")
