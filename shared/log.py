@@ -10,6 +10,7 @@ import json
 import logging
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -81,28 +82,34 @@ class WithoutRequests(logging.Filter):
 
 
 class RateLimit(logging.Filter):
-    """Passes at most *lines* records a second; the next one has the number of dropped lines."""
+    """Passes at most *lines* records a second; the next one has the number of dropped lines.
+
+    One statement of one logger passes no more records than remain of *lines*, so half of them at
+    most: a flood of one kind cannot hide the others.
+    """
 
     def __init__(self, lines: int, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._lines = lines
         self._clock = clock
         self._second = -1
-        self._passed = 0
+        self._passed: Counter[tuple[str, int]] = Counter()
         self._dropped = 0
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Return whether to write *record*."""
         second = int(self._clock())
         if second != self._second:
-            self._second, self._passed = second, 0
+            self._second = second
+            self._passed.clear()
             if self._dropped:
                 record.dropped_lines = self._dropped
                 self._dropped = 0
-        self._passed += 1
-        if self._passed > self._lines:
+        kind = (record.name, record.lineno)
+        if self._passed[kind] >= self._lines - self._passed.total():
             self._dropped += 1
             return False
+        self._passed[kind] += 1
         return True
 
 

@@ -78,12 +78,24 @@ def test_a_megabyte_of_a_user_name_is_cut(formatter: logging.Formatter) -> None:
 
 def test_lines_are_rate_limited_and_the_number_dropped_is_logged() -> None:
     now = [10.0]
-    limit = RateLimit(3, clock=lambda: now[0])
+    limit = RateLimit(5, clock=lambda: now[0])
     assert [limit.filter(record()) for _ in range(5)] == [True, True, True, False, False]
     now[0] = 11.2
     following = record()
     assert limit.filter(following)
     assert vars(following)["dropped_lines"] == 2
+
+
+def test_a_flood_of_one_kind_hides_no_other_line() -> None:
+    limit = RateLimit(16, clock=lambda: 10.0)
+
+    def passed(name: str, line: int) -> int:
+        one = logging.LogRecord(name, logging.WARNING, "a.py", line, "it happened", (), None)
+        return sum(limit.filter(one) for _ in range(1000))
+
+    assert [passed("a", 1), passed("a", 2), passed("b", 1), passed("b", 2)] == [8, 4, 2, 1]
+    assert passed("c", 1) == 1
+    assert passed("d", 1) == 0, "the limit is reached"
 
 
 @pytest.mark.parametrize("style", ["json", "text"])
