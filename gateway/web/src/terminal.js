@@ -61,10 +61,10 @@ function dismiss() {
   terminal.focus();
 }
 
-// The text of a link may be another address, so where it leads is shown.
+// The text of a link may be another address, so where it leads is shown, as browsers write it.
 const links = {
   activate: (_, address) => open(address, "_blank", "noopener,noreferrer"),
-  hover: (_, address) => (screen.title = address),
+  hover: (_, address) => (screen.title = new URL(address).href),
   leave: () => screen.removeAttribute("title"),
 };
 

@@ -243,16 +243,23 @@ async def test_the_scrollback_is_searchable(world: World, person: Person, shells
     await shells.until_typed(b"typed")
 
 
-@pytest.mark.parametrize("shown", ["https://example.invalid/x", "a named link"])
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("https://example.invalid/x", None),
+        ("https://example.invalid/x", "a named link"),
+        ("https://example.invalid/\u202ex", "a link written backwards"),
+    ],
+)
 async def test_links_in_the_output_open_in_a_new_tab(
-    world: World, person: Person, shells: Shells, shown: str
+    world: World, person: Person, shells: Shells, written: str, shown: str | None
 ) -> None:
-    address, page = "https://example.invalid/x", person.page
-    named = f"\x1b]8;;{address}\x1b\\{shown}\x1b]8;;\x1b\\"
-    shells.output = f"{shown if shown == address else named}\r\n$ ".encode()
+    address, page = written.replace("\u202e", "%E2%80%AE"), person.page
+    named = f"\x1b]8;;{written}\x1b\\{shown}\x1b]8;;\x1b\\"
+    shells.output = f"{named if shown else written}\r\n$ ".encode()
     await arrive(world, person, shells)
     await person.context.route(address, lambda route: route.fulfill(body="out there"))
-    line = page.locator(".xterm-rows > div").filter(has_text=shown)
+    line = page.locator(".xterm-rows > div").filter(has_text=shown or written)
     place = await line.bounding_box()
     assert place is not None
     # The terminal looks for links at the pointer when it moves.
