@@ -194,7 +194,7 @@ def _make_core(
         enqueue=enqueue,
         catalogue=settings.jobs.pods.catalogue,
     )
-    links = PublicLinks(store, clock=time.time, random=os.urandom, enqueue=routes.enqueue)
+    links = PublicLinks(store, clock=clock, random=os.urandom, enqueue=routes.enqueue)
     context = PluginContext(
         instance=settings.instance,
         jobs=settings.jobs,
@@ -268,7 +268,7 @@ async def _start_api(
         pipeline=core.pipeline,
         vault=core.vault,
         defaults=settings.jobs,
-        clock=time.time,
+        clock=kube.now,
         random=os.urandom,
         enqueue=core.jobs.enqueue,
         dry_run=dry_run,
@@ -299,7 +299,7 @@ async def _start_api(
         tools=Tools(
             process.store,
             plans=ToolPlans(core.pipeline, settings.jobs, try_out=try_out),
-            clock=time.time,
+            clock=kube.now,
             enqueue=core.jobs.enqueue,
             routes=core.routes.enqueue,
         ),

@@ -348,7 +348,7 @@ class Reconciler:
             finally:
                 self.job_changed(job_id)
                 self._notify_job_of_tool(seen.record)
-            self.metrics.step_done(step, seen, now=time.time())
+            self.metrics.step_done(step, seen, now=self.observer.clock())
             if seen.record.tool is not None and isinstance(step, Finish):
                 # The tool may be due to run again.
                 self.queue.enqueue(seen.record.tool["job"], "step")
