@@ -29,7 +29,7 @@ _NO_STAMP: Final = b"1970-01-01T00:00:00Z"
 """The time of a piece whose line has none."""
 _WORDS: Final = re.compile(
     rb"unable to retrieve container logs for"
-    rb"|container \S+ in pod \S+ is (?:terminated|not available)"
+    rb"|container \S+ in pod \S+ is terminated"
     rb"|failed to (?:try resolving symlinks"
     rb"|open log file|tail \d+ lines of log file|seek \S+ in log file|read log file"
     rb"|(create fsnotify watcher|watch (?:file|directory)))"

@@ -64,6 +64,8 @@ async def test_a_kubelet_error_is_not_stored_as_log(
     [(GONE, NotFound), (NO_FILE, NotFound), (NO_WATCHER, Unavailable),
      # After a restart of the node (ContainerStatusUnknown), every kubelet refuses it so.
      ('container "job" in pod "j-j1-job-0" is terminated', NotFound),
+     # Its pod has no status of its containers yet.
+     ('container "job" in pod "j-j1-job-0" is not available', Invalid),
      ('container "job" in pod "j-j1-job-0" is waiting to start: ContainerCreating', Invalid)],
 )  # fmt: skip
 async def test_a_log_that_a_kubelet_refuses_is_gone_or_has_not_begun(
