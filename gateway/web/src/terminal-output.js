@@ -8,6 +8,8 @@ const AFRESH = "\x18\x1bc";
 const LAST = 1_000_000;
 const ACKNOWLEDGED = 65_536;
 
+const bold = (note) => `\x1b[1m[${note}]\x1b[m\r\n`;
+
 const isOffset = (value) => Number.isSafeInteger(value) && value >= 0;
 
 /** Returns a number of bytes as text: "70 kB", "12.3 MB". */
@@ -49,9 +51,11 @@ export class Output {
     if (told && stream === this.stream && offset === this.offset) {
       this.past = past;
     } else {
+      // The earlier shell's output is gone, for example with its pod.
+      const note = told && this.stream !== null && stream !== this.stream ? bold(text("terminal.another")) : "";
       this.stream = told ? stream : null;
       this.offset = told ? offset : null;
-      this.terminal.write(AFRESH, () => {
+      this.terminal.write(AFRESH + note, () => {
         this.past = past;
         this.shown = past[0];
       });
@@ -74,9 +78,9 @@ export class Output {
   /** Notes that the hub has left out some bytes. */
   skip(bytes) {
     if (!isOffset(bytes)) return;
-    const note = `[${text("terminal.left_out", { amount: amount(bytes) })}]`;
+    const note = bold(text("terminal.left_out", { amount: amount(bytes) }));
     // A program on the alternate screen redraws it itself.
-    const line = this.terminal.buffer.active.type === "normal" ? `\r\n\x1b[1m${note}\x1b[m\r\n` : "";
+    const line = this.terminal.buffer.active.type === "normal" ? `\r\n${note}` : "";
     this.write(`\x18\x1b[m${line}`, bytes);
   }
 

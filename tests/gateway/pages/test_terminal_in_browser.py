@@ -171,11 +171,12 @@ async def test_a_reconnected_page_resumes_its_output_without_replying_to_replaye
     await shells.say(type="skipped", bytes=12_345_678)
     await shells.write(b"four")
     await expect(rows).to_contain_text("12.3 MB of output was left out here")
-    # Another shell resets the terminal, and so does a shell of an older hub.
+    # Another shell resets the terminal, and the page says so.
     shells.stream, shells.output = "1bc", b"another$ "
     shells.sockets[-1].transport.abort()
     await expect(rows).to_contain_text("another$")
-    assert await lines(person.page) == "another$"
+    said = "[The earlier shell has ended. This is a new one.]"
+    assert (await lines(person.page)).splitlines() == [said, "another$"]
 
 
 async def test_an_exited_shell_shows_its_last_output_code_and_a_button(
