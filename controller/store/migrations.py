@@ -60,7 +60,7 @@ def migrate(connection: sa.Connection) -> None:
 
     Raises:
         SchemaTooNew: If a later version's schema excludes this version.
-        ValueError: If the schema is older than that of any release.
+        ValueError: If the schema is older than that of any release, or of another program.
     """
     stored, oldest = _read(connection, SCHEMA_TABLE), _read(connection, _READERS_TABLE)
     current = _schema_of(stored, oldest)
@@ -138,6 +138,8 @@ def _add_missing(connection: sa.Connection, schema: str) -> None:
     """Add the tables, columns and indexes that a database of this older *schema* lacks."""
     there = sa.inspect(connection)
     known = there.get_table_names()
+    if tables.leadership.name not in known:
+        raise ValueError(f"{_READERS_TABLE} is of another program: the store's tables are not here")
     for table in tables.metadata.sorted_tables:
         if table.name in known:
             _add_to_table(connection, there, table)

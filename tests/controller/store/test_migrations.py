@@ -77,3 +77,21 @@ async def test_a_store_from_before_the_first_release_is_refused(empty_url: str) 
             await store.open()
     finally:
         await store.close()
+
+
+async def test_a_database_of_another_program_gets_no_tables(empty_url: str) -> None:
+    store = Store(empty_url)
+    try:
+        async with store.write() as transaction:
+            for statement in (
+                "CREATE TABLE alembic_version (version_num VARCHAR(32))",
+                "INSERT INTO alembic_version VALUES ('0012')",
+            ):
+                await transaction.execute(sa.text(statement))
+        with pytest.raises(ValueError, match="alembic_version is of another program"):
+            await store.open()
+        async with store.read() as transaction:
+            names = await transaction.run_sync(lambda one: sa.inspect(one).get_table_names())
+        assert names == ["alembic_version"]
+    finally:
+        await store.close()
