@@ -11,6 +11,7 @@ from http import HTTPStatus
 from typing import Final, cast
 
 from aiohttp import web
+from aiohttp.streams import EMPTY_PAYLOAD
 
 BACKLOG: Final = 4096
 """The backlog of connections in the kernel, which limits it further (``net.core.somaxconn``)."""
@@ -61,6 +62,8 @@ def _listen(family: int, address: tuple[str, int], *, dual: bool) -> socket.sock
 
 HEAD_SECONDS: Final = 30.0
 """The deadline for the head of the first request on a connection."""
+MOST_HEAD_BYTES: Final = 64 * 1024
+"""A connection whose head is longer is closed; up to one more read (256 KiB) is taken before."""
 STALLED_SECONDS: Final = 60.0
 """The deadline for a client to read a response, while writing is paused."""
 MOST_WAITING: Final = 1024
@@ -82,6 +85,7 @@ async def listening(
     - A malformed request gets a JSON error that does not quote it, since it may hold a token.
     - Content codings of request bodies are not decoded before the client is authenticated.
     - The head of the first request must arrive within :data:`HEAD_SECONDS`.
+    - A head may have about :data:`MOST_HEAD_BYTES`.
     - About :data:`MOST_WAITING` connections may be idle; beyond that the oldest are closed.
     - A client that does not read its response for :data:`STALLED_SECONDS` is disconnected.
 
@@ -137,13 +141,25 @@ def _make_room(manager: web.Server) -> None:
 
 
 class _Connection(web.RequestHandler):
-    __slots__ = ("_head_timer", "_stall_timer")
+    __slots__ = ("_body", "_head_bytes", "_head_timer", "_stall_timer")
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the deadline for the first request; aiohttp itself waits for an hour."""
         super().connection_made(transport)
         self._head_timer = self._loop.call_later(HEAD_SECONDS, self._head_due)
         self._stall_timer: asyncio.TimerHandle | None = None
+        self._head_bytes, self._body = 0, EMPTY_PAYLOAD
+
+    def data_received(self, data: bytes) -> None:
+        """Bound the head: aiohttp bounds each field and their number, 1 MiB together."""
+        received, is_head = self._request_count, self._body.is_eof() and not self._upgraded
+        super().data_received(data)
+        if self._request_count != received:
+            self._head_bytes, self._body = 0, self._messages[-1][1]
+        elif is_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MOST_HEAD_BYTES:
+                self.abort()
 
     @property
     def waits(self) -> bool:

@@ -92,6 +92,35 @@ async def test_a_connection_without_a_first_head_is_closed_at_its_deadline(
         writer.close()
 
 
+@pytest.mark.parametrize(
+    "before", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"], ids=["first", "next"]
+)
+async def test_a_head_is_bounded_and_a_body_is_not(before: bytes) -> None:
+    """Unbounded, a thousand heads that do not end take 2 GB."""
+
+    async def length(request: web.Request) -> web.Response:
+        return web.Response(text=f"{len(await request.read())} bytes")
+
+    app = web.Application(client_max_size=2 << 20)
+    app.router.add_route("*", "/", length)
+    head = b"Host: a\r\nConnection: close\r\n"
+    filler = b"".join(b"x-%d: %s\r\n" % (number, b"a" * 4000) for number in range(60))
+    async with listening(app, ("127.0.0.1", 0)) as address, AsyncExitStack() as ends:
+        reader, writer = await connected(address, ends)
+        writer.write(before + b"GET / HTTP/1.1\r\n" + head + filler)
+        for _ in range(20):
+            writer.write(b"y: " + b"a" * 4000 + b"\r\n")
+            await asyncio.sleep(0)
+        await until_ended(reader)
+        reader, writer = await connected(address, ends)
+        writer.write(before + b"POST / HTTP/1.1\r\nContent-Length: 1000000\r\n" + head + b"\r\n")
+        for _ in range(100):
+            writer.write(bytes(10_000))
+            await writer.drain()
+        async with asyncio.timeout(30):
+            assert (await reader.read()).endswith(b"1000000 bytes")
+
+
 async def test_the_oldest_waiting_connections_are_closed_for_new_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
