@@ -297,7 +297,7 @@ async def test_activity_reported_by_gateways_is_shown_and_otherwise_null(
         some = Activity(at=20.0, last_input_at=10.0, bytes_in=3, bytes_out=4, subs=("ada", "bob"))
         return dict.fromkeys(sids, some)
 
-    monkeypatch.setattr(api.sessions, "_activities_of", reported)
+    monkeypatch.setattr(api.sessions, "activities_of", reported)
     shown = await (await api.client.get(f"/v1/sessions/{sid}")).json()
     assert shown["connected"] == ["ada", "bob"]
     assert (shown["last_input_at"], shown["last_output_at"]) == (10.0, None)
@@ -330,8 +330,8 @@ async def test_sessions_are_listed_by_job_owner_and_state_with_connected_users(
     async def states(sids: Collection[str]) -> dict[str, Literal["starting", "ready"]]:
         return {sid: "ready" if sid == second else "starting" for sid in sids}
 
-    monkeypatch.setattr(api.sessions, "_activities_of", reported)
-    monkeypatch.setattr(api.sessions, "_states_of", states)
+    monkeypatch.setattr(api.sessions, "activities_of", reported)
+    monkeypatch.setattr(api.sessions, "states_of", states)
     assert await listed(api) == [third, second, first]
     assert await listed(api, "?job=j2") == [second]
     assert await listed(api, "?user=ada") == [second, first]
