@@ -65,6 +65,17 @@ async def reason_of(call: Awaitable[None]) -> str:
     return refused.value.reason
 
 
+async def test_a_route_that_somebody_has_written_far_too_long_is_the_only_unreadable_one(
+    publisher: Publisher, reader: BusReader, redis: Redis
+) -> None:
+    for sid in (SID, make_sid(2)):
+        await publisher.upsert(sid, encode(make_route(sid)), now=NOW)
+    await redis.hset(KEYS.routes, make_sid(2), b"x" * (2 << 20))
+    table = await table_of(reader)
+    assert table.unreadable == 1
+    assert table.route(SID) is not None
+
+
 async def test_a_follower_that_applies_the_events_equals_the_snapshot(
     publisher: Publisher, reader: BusReader
 ) -> None:
