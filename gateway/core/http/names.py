@@ -73,10 +73,11 @@ _SPOOFABLE_PREFIXES: Final = (b"x-forwarded-", b"x-auth-request-", b"x-webauth-"
 
 _COMMANDS: Final = (
     *(b"x-accel-redirect", b"x-litespeed-location", b"x-reproxy-url", b"x-sendfile"),
-    *(b"x-sendfile2", b"x-lighttpd-send-file", b"x-lighttpd-send-tempfile"),
+    *(b"x-sendfile2", b"x-lighttpd-send-file", b"x-lighttpd-send-tempfile", b"x-accel-expires"),
 )
 """Response fields that tell the proxy in front of us to send something else: nginx and LiteSpeed an
-internal location, H2O another URL, Apache and lighttpd a file. The app is user code."""
+internal location, H2O another URL, Apache and lighttpd a file. ``X-Accel-Expires`` has nginx cache
+a private response. The app is user code."""
 _COMMAND_PREFIXES: Final = (b"x-envoy-",)
 """Envoy's: ``X-Envoy-Immediate-Health-Check-Fail`` of one app would take the gateway out of service
 for all users."""

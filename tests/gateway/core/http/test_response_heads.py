@@ -63,6 +63,7 @@ def test_every_response_has_frame_ancestors_and_is_private_by_default() -> None:
         "X-LIGHTTPD-send-file: /etc/passwd", "X-Envoy-Immediate-Health-Check-Fail: 1",
         "x-envoy-degraded: 1", "X-Sendfile2: /etc/passwd 0-", "X-LiteSpeed-Location: /internal/",
         "X-LIGHTTPD-send-tempfile: /tmp/a", "X-Reproxy-URL: http://10.0.0.1/",
+        "X-Accel-Expires: 60",
         'NEL: {"report_to":"a","max_age":31536000}', 'Report-To: {"group":"default"}',
         'Secure-Session-Registration: (ES256);path="/a";challenge="b"',
     ],
