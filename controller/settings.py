@@ -56,8 +56,8 @@ _OF_CONTROLLERS: Final = (
     *(f"FUMAROLE_CONTROLLER_{name}_FILE" for name in ("KINDS", "OWNERS", "PRODUCTS", "TOOLS")),
     *LOGS_SETTINGS,
 )
-"""What a process that is only a hub leaves out: a ConfigMap is for it and for controllers, and it
-mounts neither their volumes nor their Secrets."""
+"""A process that is only a hub leaves these out: it shares a ConfigMap with controllers, and mounts
+neither their volumes nor their Secrets."""
 _STAND_IN_URL = urlsplit("https://missing.invalid")
 
 _MOST_DRY_RUN_SECONDS = 10.0

@@ -83,7 +83,7 @@ class Kube:
     def now(self) -> float:
         """Return unix seconds, by this machine's clock or the API server's: by the earlier one.
 
-        What ends too early by a wrong clock is lost; what ends late is not.
+        A job that ends too early by a wrong clock is lost; one that ends late is not.
         """
         return time.time() + min(0.0, self.clock_offset)
 

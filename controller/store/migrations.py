@@ -1,10 +1,10 @@
 """The migration to this version's schema. It runs at every start, within one transaction.
 
 A new database gets the current tables at once. An existing one is at least of 0.1.0, whose schema
-is 0005: older ones were never released, and are refused. What it lacks is added: tables, columns
-and indexes. What there is stays as it is, so that an older version can run beside a newer schema,
-during an upgrade and after a rollback. A rollback may go back one release, however many schemas
-that is. So a database stores two versions:
+is 0005: older ones were never released, and are refused. Missing tables, columns and indexes are
+added. All others stay as they are, so that an older version can run beside a newer schema, during
+an upgrade and after a rollback. A rollback may go back one release, however many schemas that is.
+So a database stores two versions:
 
 - ``schema_version``: its schema.
 - ``alembic_version``: the schema of the oldest version that may still use it. It is left as that

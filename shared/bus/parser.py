@@ -9,7 +9,7 @@ from redis._parsers import _AsyncRESP2Parser
 from shared.bus.translation import NotServed
 
 MOST_VALUE_BYTES: Final = 1 << 23
-"""An event has 256 KiB at most, a route 128 KiB. What is longer is read up to here, so that only it
+"""An event has 256 KiB at most, a route 128 KiB. A longer value is read up to here, so that only it
 counts as unreadable."""
 MOST_RESPONSE_BYTES: Final = 1 << 27
 """Twice the largest table that is read in one piece, or a million revocations."""
