@@ -245,8 +245,10 @@ def read_settings(environment: Environment) -> ControllerSettings:
     only_hub = roles == {"hub"}
     needed = environment.value if only_hub else environment.required
     public_url = needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL)
-    environment.leave_out(_OF_CONTROLLERS if only_hub else ())
-    environment.leave_out(() if "reconciler" in roles else (_WEBHOOKS,))
+    if only_hub:
+        environment.leave_out(_OF_CONTROLLERS)
+    if "reconciler" not in roles:
+        environment.leave_out((_WEBHOOKS,))
     settings = ControllerSettings(
         **read,
         store_url=_store_url(environment),
