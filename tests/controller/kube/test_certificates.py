@@ -172,45 +172,50 @@ async def test_a_rotated_client_certificate_is_used_by_all_connections(
             await kube.get(PODS, "a", "ns")
 
 
-@pytest.mark.parametrize("how", ["removed", "emptied"])
-async def test_files_of_certificates_within_a_kubeconfig_are_made_again(
-    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch, how: str
-) -> None:
-    made = tmp_path / "temporary"
-    made.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(made))
+@pytest.fixture
+def made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Provide the folder of the library's temporary files."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+async def inline(tmp_path: Path, server: Server) -> Site:
+    """Provide a site whose kubeconfig contains its certificates."""
     site = Site(tmp_path, server)
     await site.serve_with_new_authority("one")
     site.show("first")
     site.write(inline=True)
-    async with Kube.connect(site.kubeconfig) as kube:
+    return site
+
+
+@pytest.mark.parametrize("how", ["removed", "emptied"])
+async def test_files_of_certificates_within_a_kubeconfig_are_made_again(
+    server: Server, inline: Site, made: Path, how: str
+) -> None:
+    async with Kube.connect(inline.kubeconfig) as kube:
         await kube.get(PODS, "a", "ns")
         # A cleaner of temporary files removes those of the library; a full disk leaves empty ones.
         for file in made.iterdir():
             file.unlink() if how == "removed" else file.write_bytes(b"")
         server.good = "second"
-        site.show("second")
-        site.write(inline=True)
+        inline.show("second")
+        inline.write(inline=True)
         for _ in range(3):
             await kube.get(PODS, "a", "ns")
 
 
 async def test_files_of_certificates_that_are_not_used_any_more_are_removed(
-    tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
+    server: Server, inline: Site, made: Path
 ) -> None:
-    made = tmp_path / "temporary"
-    made.mkdir()
-    monkeypatch.setattr(tempfile, "tempdir", str(made))
-    site = Site(tmp_path, server)
-    await site.serve_with_new_authority("one")
-    site.show("first")
-    site.write(inline=True)
-    async with Kube.connect(site.kubeconfig) as kube:
+    async with Kube.connect(inline.kubeconfig) as kube:
         await kube.get(PODS, "a", "ns")
         before = set(made.iterdir())
         server.good = "second"
-        site.show("second")
-        site.write(inline=True)
+        inline.show("second")
+        inline.write(inline=True)
         await kube.get(PODS, "a", "ns")
         after = set(made.iterdir())
         # One is the authority's; certificate and key are in the other one.
