@@ -20,7 +20,6 @@ from controller.hub.held import HeldShells, NoSuchShell, NotHeld
 from controller.hub.protocol import SUBPROTOCOL, Resume, read_name, read_resume
 from controller.hub.scrollback import Scrollbacks
 from controller.hub.shell import Shell
-from controller.hub.turns import SlicingProtocol
 from controller.kube.exec import ExecFailed, Executor
 from controller.sessions.terminals import TerminalSessions
 from controller.store.database import Store
@@ -82,7 +81,6 @@ class AttachHandler:
         found = await self._open(attach, name, resume)
         self._attaches.labels("101").inc()
         await socket.prepare(request)
-        _slice_input(request)
         if isinstance(found, NoSuchShell):
             # On the WebSocket, since scripts cannot read the response to a refused upgrade.
             await refuse(socket, str(found))
@@ -161,13 +159,6 @@ def _error_response(refused: _Refused) -> web.Response:
 def _offered(request: web.Request) -> list[str]:
     fields = ",".join(request.headers.getall("Sec-WebSocket-Protocol", []))
     return [name.strip() for name in fields.split(",")]
-
-
-def _slice_input(request: web.Request) -> None:
-    """Process this client's frames in slices."""
-    if request.transport is not None:
-        loop = asyncio.get_running_loop()
-        request.transport.set_protocol(SlicingProtocol(request.protocol, loop))
 
 
 def _aborting(request: web.Request) -> Callable[[], None]:

@@ -8,6 +8,7 @@ import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
+from time import perf_counter
 from typing import Final, cast
 
 from aiohttp import web
@@ -64,6 +65,12 @@ HEAD_SECONDS: Final = 30.0
 """The deadline for the head of the first request on a connection."""
 MOST_HEAD_BYTES: Final = 64 * 1024
 """A connection whose head is longer is closed; up to one more read (256 KiB) is taken before."""
+SLICE_BYTES: Final = 512
+"""The parsers get this many bytes at once: some eighty of the smallest chunks or frames."""
+SLICES_SECONDS: Final = 0.0002
+"""After this time in one turn of the loop, other clients are served first."""
+LINGER_SECONDS: Final = 2.0
+"""After a response that came before the end of its request, input is discarded for this time."""
 STALLED_SECONDS: Final = 60.0
 """The deadline for a client to read a response, while writing is paused."""
 MOST_WAITING: Final = 1024
@@ -86,6 +93,10 @@ async def listening(
     - Content codings of request bodies are not decoded before the client is authenticated.
     - The head of the first request must arrive within :data:`HEAD_SECONDS`.
     - A head may have about :data:`MOST_HEAD_BYTES`.
+    - Input is parsed in slices, so that no client delays the others, however small the parts of a
+      body or the frames of a WebSocket are.
+    - A response that comes before the end of its request closes the connection. The rest of the
+      request is discarded and not parsed.
     - About :data:`MOST_WAITING` connections may be idle; beyond that the oldest are closed.
     - A client that does not read its response for :data:`STALLED_SECONDS` is disconnected.
 
@@ -110,15 +121,16 @@ async def _accepting(
     manager = cast(web.Server, runner.server)  # there is one: the runner was set up
     accepted = itertools.count(1)
 
-    def connection() -> _Connection:
+    def connection() -> Connection:
         if next(accepted) % LOOK_AFTER == 0:
             _make_room(manager)
         # As the runner's own sites do, which cannot use another class.
-        return _Connection(
+        return Connection(
             manager,
             loop=loop,
             access_log=None,  # type: ignore[arg-type]  # none
             auto_decompress=False,
+            lingering_time=LINGER_SECONDS,
         )
 
     servers: list[asyncio.Server] = []
@@ -134,14 +146,23 @@ async def _accepting(
 
 
 def _make_room(manager: web.Server) -> None:
-    connections = cast(list[_Connection], manager.connections)  # oldest first
+    connections = cast(list[Connection], manager.connections)  # oldest first
     if len(connections) > MOST_WAITING:
         for one in [one for one in connections if one.waits][:-MOST_WAITING]:
             one.abort()
 
 
-class _Connection(web.RequestHandler):
-    __slots__ = ("_body", "_head_bytes", "_head_timer", "_stall_timer")
+class Connection(web.RequestHandler):
+    """A connection of a listener; ``request.protocol`` of its requests.
+
+    Attributes:
+        received_bytes: The number of bytes received so far, parsed or not.
+    """
+
+    __slots__ = (
+        "_body", "_discards", "_head_bytes", "_head_timer", "_stall_timer", "_unparsed",
+        "received_bytes",
+    )  # fmt: skip
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the deadline for the first request; aiohttp itself waits for an hour."""
@@ -149,8 +170,51 @@ class _Connection(web.RequestHandler):
         self._head_timer = self._loop.call_later(HEAD_SECONDS, self._head_due)
         self._stall_timer: asyncio.TimerHandle | None = None
         self._head_bytes, self._body = 0, EMPTY_PAYLOAD
+        self._unparsed, self._discards, self.received_bytes = b"", False, 0
 
     def data_received(self, data: bytes) -> None:
+        """Parse *data* in slices; aiohttp calls this without data to resume its parser."""
+        self.received_bytes += len(data)
+        if self._discards:
+            return
+        if self._unparsed and data:
+            self._unparsed += data
+            self._pause_transport_reading()
+        elif len(data) <= SLICE_BYTES:
+            self._parse(data)
+        else:
+            self._parse_slices(data)
+
+    def _parse_slices(self, data: bytes) -> None:
+        until, at = perf_counter() + SLICES_SECONDS, 0
+        while at < len(data) and not self._is_held and self.transport is not None:
+            self._parse(data[at : at + SLICE_BYTES])
+            at += SLICE_BYTES
+            if perf_counter() >= until:
+                break
+        self._unparsed = data[at:]
+        if self._unparsed:
+            self._pause_transport_reading()
+        if not self._is_held:
+            self._resume_transport_reading()
+
+    @property
+    def _is_held(self) -> bool:
+        """Whether aiohttp takes no input: a body or messages wait for their handler."""
+        return self._reading_paused or self._buffer_paused
+
+    def _resume_transport_reading(self) -> None:
+        if self._unparsed:
+            self._loop.call_soon(self._parse_rest)
+        else:
+            super()._resume_transport_reading()
+
+    def _parse_rest(self) -> None:
+        if not self._is_held and self.transport is not None:
+            data, self._unparsed = self._unparsed, b""
+            self._parse_slices(data)
+
+    def _parse(self, data: bytes) -> None:
         """Bound the head: aiohttp bounds each field and their number, 1 MiB together."""
         received, is_head = self._request_count, self._body.is_eof() and not self._upgraded
         super().data_received(data)
@@ -160,6 +224,16 @@ class _Connection(web.RequestHandler):
             self._head_bytes += len(data)
             if self._head_bytes > MOST_HEAD_BYTES:
                 self.abort()
+
+    async def finish_response(
+        self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
+    ) -> tuple[web.StreamResponse, bool]:
+        """Send *resp*; parse nothing more of a request that has not arrived completely."""
+        if not request.content.is_eof():
+            resp.force_close()
+            self._discards, self._unparsed = True, b""
+            self._resume_transport_reading()
+        return await super().finish_response(request, resp, start_time)
 
     @property
     def waits(self) -> bool:

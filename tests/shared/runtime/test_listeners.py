@@ -216,3 +216,71 @@ async def test_a_response_in_progress_is_finished_at_shutdown() -> None:
         assert await (await asking).text() == "whole"
         with pytest.raises(aiohttp.ClientConnectorError):
             await client.get(f"http://{host}:{port}/")
+
+
+async def test_the_body_of_a_refused_request_is_discarded_unparsed() -> None:
+    """A million of the smallest chunks take a second to parse."""
+    bodies: list[aiohttp.StreamReader] = []
+
+    async def refuse(request: web.Request) -> web.Response:
+        bodies.append(request.content)
+        return web.Response(status=401)
+
+    app = web.Application()
+    app.add_routes([web.post("/", refuse)])
+    async with listening(app, ("127.0.0.1", 0)) as address, AsyncExitStack() as ends:
+        reader, writer = await connected(address, ends)
+        chunks = b"1\r\nx\r\n" * 100_000
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+        async with asyncio.timeout(60):
+            head = await reader.readuntil(b"\r\n\r\n")
+            await writer.drain()
+            writer.write_eof()
+            assert await reader.read() == b"", "the response to the rest of the body"
+    assert head.startswith(b"HTTP/1.1 401 ")
+    assert b"Connection: close" in head
+    assert bodies[0].total_bytes < 50_000
+
+
+async def test_a_connection_stays_open_if_the_body_of_a_refused_request_has_arrived() -> None:
+    app = web.Application()
+    async with listening(app, ("127.0.0.1", 0)) as address, AsyncExitStack() as ends:
+        reader, writer = await connected(address, ends)
+        for _ in range(2):
+            body = b"x" * 2000
+            writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 2000\r\n\r\n" + body)
+            async with asyncio.timeout(30):
+                head = await reader.readuntil(b"\r\n\r\n")
+                await reader.readuntil(b"404: Not Found")
+            assert b"Connection: close" not in head
+
+
+async def test_input_is_parsed_completely_although_in_slices() -> None:
+    """Bodies larger than what may wait for a handler, then pipelined requests, all in one write."""
+
+    async def echo(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.01)
+        return web.Response(body=await request.read())
+
+    app = web.Application(client_max_size=8 << 20)
+    app.router.add_route("*", "/", echo)
+    large = bytes(range(256)) * (4 << 10)
+    chunked = b"".join(
+        b"%x\r\n%s\r\n" % (size, b"y" * size) for size in (1, 700, 70_000) for _ in range(30)
+    )
+    requests = (
+        b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: %d\r\n\r\n%s" % (len(large), large)
+        + b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
+        + chunked
+        + b"0\r\n\r\n"
+        + b"GET / HTTP/1.1\r\nHost: a\r\n\r\n" * 20
+        + b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n"
+    )
+    async with listening(app, ("127.0.0.1", 0)) as address, AsyncExitStack() as ends:
+        reader, writer = await connected(address, ends)
+        writer.write(requests)
+        async with asyncio.timeout(60):
+            received = await reader.read()
+    assert received.count(b"HTTP/1.1 200 OK") == 23
+    assert large in received
+    assert received.count(b"y") >= (1 + 700 + 70_000) * 30
