@@ -14,7 +14,6 @@ from dataclasses import KW_ONLY, dataclass
 
 from controller.jobs.history.job_record import read_known
 from controller.site.job_defaults import JobDefaults
-from controller.site.product_list import replica_resources
 from controller.store.database import Store, Transaction
 from controller.store.jobs.job_rows import JobRecord, lock_job
 from controller.store.jobs.progress import Attempt, PodRecord, attempts_of, pod_records_of
@@ -151,8 +150,7 @@ class Ledger:
         )
 
     def _entry(self, record: JobRecord, attempt: Attempt, used: UsagePeriod) -> UsageEntry:
-        job, catalogue = read_known(record), self.defaults.pods.catalogue
-        tool = record.tool or {}
+        job, tool = read_known(record), record.tool or {}
         return UsageEntry(
             job_id=tool.get("job", record.id),
             tool=tool.get("name"),
@@ -167,6 +165,6 @@ class Ledger:
             final=used.final,
             product=record.product,
             price=record.price,
-            resources=replica_resources(job, used.rank, catalogue, self.defaults),
+            resources=self.defaults.replica_resources(job, used.rank),
             at=self.clock(),
         )

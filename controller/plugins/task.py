@@ -15,7 +15,7 @@ from controller.jobs.pipeline.builder import JobBuilder
 from controller.jobs.pipeline.plugin import JobPlugin
 from controller.jobs.spec.model import EffectiveTask, Job
 from controller.jobs.spec.problems import Found
-from controller.site.product_list import Product, amounts_of, product_problems
+from controller.site.product_list import Product, product_problems
 from controller.volcano.frameworks import FRAMEWORKS, Framework
 from controller.volcano.manifest import Container, PodTemplate, Task, VolcanoJob
 from controller.volcano.names import JOB_CONTAINER, KIND_LABEL, PRODUCT_LABEL, pod_name
@@ -140,7 +140,7 @@ class TaskPlugin(JobPlugin):
         container = Container(
             name=JOB_CONTAINER,
             image=task.image,
-            resources=amounts_of(task.resources, product, self.context.jobs),
+            resources=self.context.jobs.amounts_of(task.resources, product),
             # The status of a failed pod then has the last lines of the log, also once the log is
             # gone.
             more={"terminationMessagePolicy": "FallbackToLogsOnError"},

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Protocol, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
@@ -17,9 +17,8 @@ from controller.jobs.spec.field_types import QUALIFIED_NAME, Cpu, Memory, Name, 
 from controller.jobs.spec.model import EffectiveTask, Job
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import Found
-from controller.jobs.spec.scheduling import NetworkLimits, Resources
+from controller.jobs.spec.scheduling import NetworkLimits
 from controller.site.yaml_file import read_declared
-from controller.volcano.quantities import Quantity
 
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$"
 _WHOLE: Final = 1000
@@ -206,66 +205,3 @@ def _more_than(task: EffectiveTask, product: Product) -> Iterator[Found]:
             yield task.at(f"resources.{name}"), f"the product has only {limit}"
     if (task.resources.gpu or 0) > product.gpu:
         yield task.at("resources.gpu"), f"the product has only {product.gpu}"
-
-
-class ReplicaDefaults(Protocol):
-    """The resources of a replica for which neither its job nor a product says anything."""
-
-    @property
-    def cpu(self) -> Quantity:
-        """The processors."""
-        ...
-
-    @property
-    def memory(self) -> Quantity:
-        """The memory."""
-        ...
-
-    @property
-    def gpu_resource(self) -> str:
-        """The name of the resource of which a GPU is one."""
-        ...
-
-
-def amounts_of(
-    wanted: Resources, product: Product | None, defaults: ReplicaDefaults
-) -> dict[str, Quantity]:
-    """Return the resources of a replica: its own, those of the product, or the default."""
-    gpus = wanted.gpu if wanted.gpu is not None else (product.gpu if product else 0)
-    amounts = {
-        "cpu": wanted.cpu or (product.cpu if product else defaults.cpu),
-        "memory": wanted.memory or (product.memory if product else defaults.memory),
-    }
-    if gpus:
-        resource = (product.gpu_resource if product else None) or defaults.gpu_resource
-        amounts[resource] = Quantity(gpus * _WHOLE)
-    return amounts
-
-
-def charged_by(job: Job, catalogue: Catalogue, defaults: ReplicaDefaults) -> dict[str, Any]:
-    """Return the fields of a job's record that it is charged by, as of now."""
-    product = catalogue.find(job.product)
-    price = None if product is None or product.price is None else product.price.model_dump()
-    whole = {"cpu": 0.0, "memory": 0.0, "gpu": 0.0}
-    for task in job.effective_tasks:
-        amounts = amounts_of(task.resources, product, defaults)
-        for name, amount in amounts.items():
-            known = name if name in whole else "gpu"
-            whole[known] += _number(amount) * task.replicas
-    return {"product": job.product or catalogue.default, "price": price, **whole}
-
-
-def replica_resources(
-    job: Job, rank: int, catalogue: Catalogue, defaults: ReplicaDefaults
-) -> dict[str, str]:
-    """Return the resources of each replica of the rank's task, by Kubernetes' names."""
-    product = catalogue.find(job.product)
-    for task in job.effective_tasks:
-        if task.first <= rank < task.first + task.replicas:
-            amounts = amounts_of(task.resources, product, defaults)
-            return {name: str(amount) for name, amount in amounts.items()}
-    return {}
-
-
-def _number(amount: Quantity) -> float:
-    return amount.milli / 1000

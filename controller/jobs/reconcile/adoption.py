@@ -36,7 +36,6 @@ from controller.kube.client import Kube
 from controller.kube.errors import AlreadyExists, Conflict, Invalid, KubeError, NotFound
 from controller.kube.kinds import CONFIG_MAPS
 from controller.site.job_defaults import JobDefaults
-from controller.site.product_list import charged_by
 from controller.store.database import FencedStore
 from controller.store.errors import AlreadyThere, StoreUnavailable
 from controller.store.instance import read_store_metadata
@@ -325,6 +324,6 @@ def _adopted(
         allocated_seconds=past.allocated_seconds,
         retries_used=past.retries_used,
         evictions=past.evictions,
-        **charged_by(job, defaults.pods.catalogue, defaults),
+        **defaults.charged_by(job),
         stopping=suspended,
     )

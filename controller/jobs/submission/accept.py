@@ -29,7 +29,6 @@ from controller.jobs.submission.dry_run import DryRun
 from controller.jobs.submission.reservations import refuse_claims, take_claims
 from controller.loop_turn import LoopTurn
 from controller.site.job_defaults import JobDefaults
-from controller.site.product_list import charged_by
 from controller.store.database import Store, Transaction
 from controller.store.errors import AlreadyThere
 from controller.store.instance import read_maintenance
@@ -327,7 +326,7 @@ class Submissions:
             fingerprint=self.vault.fingerprint(job.id, secrets),
             created_at=self.clock(),
             allocated_seconds=job.time_allocation_seconds,
-            **charged_by(job, self.defaults.pods.catalogue, self.defaults),
+            **self.defaults.charged_by(job),
         )
 
 

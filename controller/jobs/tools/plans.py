@@ -18,7 +18,6 @@ from controller.jobs.spec.parameters import (
 )
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.site.job_defaults import JobDefaults
-from controller.site.product_list import charged_by
 from controller.site.tool_list import Tool
 from controller.store.jobs.job_rows import JobRecord
 from controller.store.jobs.tools import AttachedTool
@@ -270,7 +269,7 @@ def make_attached(
         rank=rank,
         spec=tool_spec(made),
         shape={"near": near, "ready_path": tool.ready_path},
-        charged=charged_by(made, defaults.pods.catalogue, defaults),
+        charged=defaults.charged_by(made),
         unshared=list(unshared),
         asked_at=now,
     )

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.site.pod_settings import read_pod_settings
+from controller.site.job_defaults import read_pod_settings
 from controller.site.product_list import Catalogue, read_catalogue
 from shared.settings import Environment
 

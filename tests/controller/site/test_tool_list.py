@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from controller.site.pod_settings import read_pod_settings
+from controller.site.job_defaults import read_pod_settings
 from shared.settings import Environment
 
 FILE = """
