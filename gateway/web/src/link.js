@@ -2,7 +2,8 @@
 import { fetchState, onReturn, reloadOnceSignedIn, wait } from "./state.js";
 import { text } from "./texts.js";
 
-const LONGEST_PAUSE = 10_000;
+// A random quarter is added or taken.
+const LONGEST_PAUSE = 8_000;
 // The gateway has connected to the app and received its first message within this time.
 const LONGEST_OPENING = 20_000;
 // A browser opens one WebSocket per address at a time (RFC 6455, 4.1), so another tab may block.
@@ -28,6 +29,7 @@ const CLOSE_DRAINING = 1001;
 const SLOW = 500;
 // A connection that ends sooner may meet the same gateway or the same failure again.
 const SETTLED = 1000;
+const NO_CONNECTION = { code: null, settled: false };
 const BY_STATUS = { 401: 4401, 403: 4401, 404: 4410, 410: 4410 };
 
 /** Shows the state of the link in the bar, and on a card over the screen while it is not open. */
@@ -159,6 +161,9 @@ export class Link {
     this.explained = null;
     this.atOnce = false;
     this.isOpen = false;
+    // While the session is not ready, only its state is polled. After each WebSocket that fails, Firefox
+    // delays the next one longer, up to a minute, for all sessions of a gateway.
+    this.isReady = true;
     this.sessionIsOver = false;
     this.isUpgraded = false;
     this.blockedTries = 0;
@@ -196,7 +201,8 @@ export class Link {
     let tries = 0;
     for (;;) {
       const opened = performance.now();
-      const { code, settled } = await this.once(() => (tries = 0));
+      const wasReady = this.isReady;
+      const { code, settled } = wasReady ? await this.once(() => (tries = 0)) : NO_CONNECTION;
       const lasted = performance.now() - opened;
       const atOnce = this.atOnce || (code === CLOSE_DRAINING && lasted > SETTLED);
       this.atOnce = false;
@@ -204,7 +210,7 @@ export class Link {
       const known = this.final ?? (asked ? null : ENDS[code]);
       // A session that was there a moment ago most likely still is, and reconnecting shows it sooner.
       const skipsJudge = atOnce || (!asked && (settled || this.isHurried));
-      if (skipsJudge) this.reason = "";
+      if (skipsJudge) Object.assign(this, { reason: "", isReady: true });
       const judged = known ?? (skipsJudge ? null : await this.judge());
       // The access of this connection has ended; the user may have signed in again in another tab.
       const renewed = code === CLOSE_GRANT_ENDED && this.isOpen;
@@ -220,12 +226,13 @@ export class Link {
         if (end === ENDS[CLOSE_GRANT_ENDED]) reloadOnceSignedIn();
         return;
       }
-      if (atOnce) continue;
+      if (atOnce || (this.isReady && !wasReady)) continue;
       if (lasted > 30_000) tries = 0;
       const least = this.explained ? REFUSED_PAUSE : 0;
       const pause = Math.min(500 * 2 ** tries, LONGEST_PAUSE) * (0.75 + Math.random() / 2);
-      if (await this.pause(Math.max(least, pause))) tries = 0;
-      else tries += 1;
+      const isHurried = await this.pause(Math.max(least, pause));
+      tries = isHurried ? 0 : tries + 1;
+      this.isReady ||= isHurried;
       this.explained = null;
     }
   }
@@ -303,8 +310,10 @@ export class Link {
     this.sessionIsOver = BY_STATUS[now.http] === CLOSE_ENDED;
     if (now.http in BY_STATUS) return told(now) ?? ENDS[BY_STATUS[now.http]];
     const isStarting = now.state === "starting";
+    const hasTried = this.isReady;
+    this.isReady = this.isOpen && !isStarting;
     // With answer=soon, the upgrade succeeds for every session that is ready.
-    const isBlocked = this.isOpen && !isStarting && !this.isUpgraded;
+    const isBlocked = hasTried && this.isReady && !this.isUpgraded;
     this.blockedTries = isBlocked ? this.blockedTries + 1 : 0;
     const ready = this.blockedTries < BLOCKED_TRIES ? "" : text("link.blocked");
     this.reason = {

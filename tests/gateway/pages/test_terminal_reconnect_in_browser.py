@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 import pytest_asyncio
@@ -83,6 +84,34 @@ async def test_a_page_whose_upgrades_are_blocked_on_the_way_says_so(
     await expect(notice).to_contain_text("Trying again in")
     await person.page.evaluate("() => { globalThis.WebSocket = Through; }")
     await expect(notice).to_be_hidden()
+
+
+@pytest.mark.parametrize("cause", ["starting", "unreachable"])
+async def test_no_connections_are_tried_until_the_gateway_says_that_the_session_is_ready(
+    world: World, person: Person, shells: Shells, cause: str
+) -> None:
+    # After each that fails, Firefox delays the next one longer, for all sessions of the gateway.
+    await person.page.add_init_script(COUNT)
+    sid = await arrive(world, person, shells)
+    assert shells.hub is not None
+    where: dict[str, Any] = {"kind": "terminal", "port": shells.hub.port}
+    where["target"] = {"base_path": PATH}
+    asked: list[str] = []
+    person.page.on("request", lambda request: asked.append(request.url))
+    if cause == "starting":
+        await world.change(sid, **where, state="starting", status={"phase": "starting"})
+    else:
+        await person.context.set_offline(True)
+        shells.sockets[-1].transport.abort()
+    async with asyncio.timeout(20):
+        while len(asked) < 3:
+            await asyncio.sleep(0.02)
+    assert await person.page.evaluate("made") <= 2, "the first one, and one after its end"
+    if cause == "starting":
+        await world.change(sid, **where)
+    else:
+        await person.context.set_offline(False)
+    await expect(person.page.get_by_role("status")).to_have_text("Connected")
 
 
 async def test_a_page_with_a_silent_connection_reconnects(
