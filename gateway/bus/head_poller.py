@@ -114,6 +114,7 @@ class HeadPoller:
             release(requesting)
             return False
         catch_up.aim_at(head, read_at=now, waiting=requesting)
+        holder.reload_if_due()
         if not holder.advance():
             catch_up.request_repair()
         return True

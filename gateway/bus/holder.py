@@ -89,7 +89,9 @@ class RouteTableHolder:
     _signed_out: deque[tuple[str, str]] = field(
         init=False, default_factory=lambda: deque(maxlen=MOST_EARLY_SIGN_OUTS)
     )
-    _unknown_reported_at: float = float("-inf")
+    _passed_unknown: bool = False
+    """Whether an event of an unknown version or type passed since the table was loaded."""
+    _reloaded_at: float = float("-inf")
     _buffered: list[Event] | None = None
     _controller_time: float = float("inf")
     """The controller's time in the last event; infinity before the first event."""
@@ -266,12 +268,22 @@ class RouteTableHolder:
 
     def _pass_unknown(self, event: UnknownEvent) -> None:
         self.note("unknown")
+        self._passed_unknown = True
+        if self.reload_if_due():
+            extra = {"type": event.type}
+            log.warning("received an event of an unknown version or type", extra=extra)
+
+    def reload_if_due(self) -> bool:
+        """Request the snapshot that shows what unknown events changed; return whether it is due.
+
+        It is due :data:`UNKNOWN_SECONDS` after the last one, so that no event's effect is lost.
+        """
         now = self.monotonic()
-        if now - self._unknown_reported_at < UNKNOWN_SECONDS:
-            return
-        self._unknown_reported_at = now
-        self.catch_up.request_repair(whole=True)
-        log.warning("received an event of an unknown version or type", extra={"type": event.type})
+        due = self._passed_unknown and now - self._reloaded_at >= UNKNOWN_SECONDS
+        if due:
+            self._reloaded_at = now
+            self.catch_up.request_repair(whole=True)
+        return due
 
     # Another table
 
@@ -290,8 +302,7 @@ class RouteTableHolder:
         Raises:
             SnapshotRefused: If the table in use is newer.
         """
-        for event in self._admitted(table):
-            table.apply(event)
+        outcomes = [table.apply(event) for event in self._admitted(table)]
         # An unsigned table cannot contradict a signed one.
         old = self.table if is_proven(self.table) or not is_proven(table) else None
         if old is not None and table.head.is_older_than(old.head):
@@ -305,6 +316,7 @@ class RouteTableHolder:
         while self._signed_out:
             self._sign_out(*self._signed_out.popleft(), table)
         self.table = table
+        self._passed_unknown = Outcome.UNKNOWN in outcomes
         self.clock.head_confirmed(read_at)
         log.info(
             "loaded a snapshot of the route table",

@@ -114,6 +114,20 @@ async def test_events_received_during_a_table_load_are_applied_to_it() -> None:
     assert set(h.table) == {ONE, TWO, THREE}
 
 
+async def test_unknown_events_are_reloaded_unless_the_snapshot_is_later() -> None:
+    for arrives_during_load in (False, True):
+        h, leader = Holding(), await Leader().begin(ONE)
+        with h.holder.buffering_events():
+            if not arrives_during_load:
+                leader.upsert(TWO)
+            table = await h.load(leader)
+            h.hear(msgspec.json.encode({"v": 2, "epoch": "e1", "seq": 1, "type": "RouteNarrowed"}))
+            h.holder.adopt(table, read_at=50.0)
+        assert h.table.seq == 1
+        assert h.holder.reload_if_due() is arrives_during_load
+        assert h.holder.catch_up.wants_snapshot is arrives_during_load
+
+
 async def test_the_number_of_signed_events_verified_at_once_is_bounded() -> None:
     for signs, applied in ((False, 100), (True, 64)):
         leader = await Leader(KEY if signs else None).begin(ONE)

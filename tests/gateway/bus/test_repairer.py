@@ -10,6 +10,7 @@ import msgspec
 import pytest
 from redis.asyncio import Redis
 
+from gateway.bus.holder import UNKNOWN_SECONDS
 from gateway.core.bus_state import Bus
 from tests.gateway.bus.following import (
     BASE,
@@ -148,6 +149,18 @@ async def test_an_unknown_event_advances_the_sequence_and_loads_one_snapshot(red
         await asyncio.sleep(0.2)
         assert seen.follower.noted["snapshot"] == 2
         assert seen.position() == ("e1", 3)
+        # One that comes soon after that snapshot waits for the next one; its effect is not lost.
+        route = encode(make_route(ONE))
+        await redis.hset(KEYS.routes, ONE, route)
+        await redis.hset(KEYS.head, mapping={"seq": 4, "routes": 1})
+        await redis.publish(KEYS.events, msgspec.json.encode(strange | {"seq": 4}))
+        await until(lambda: seen.follower.noted["unknown"] == 4)
+        assert held(seen.follower.table) == set()
+        seen.clock.ahead += UNKNOWN_SECONDS
+        await until(lambda: held(seen.follower.table) == {ONE})
+        seen.clock.ahead += UNKNOWN_SECONDS
+        await asyncio.sleep(1.5)
+        assert seen.follower.noted["snapshot"] == 3
 
 
 async def test_a_large_table_is_loaded_without_blocking_the_loop(redis: Redis) -> None:
