@@ -9,7 +9,7 @@ from dataclasses import KW_ONLY, dataclass, field
 from time import monotonic
 from typing import Final
 
-from aiohttp import ClientError, WSMsgType, web
+from aiohttp import ClientError, WSMessage, WSMsgType, web
 
 from controller.hub.claims import Holder
 from controller.hub.protocol import (
@@ -38,6 +38,7 @@ from controller.hub.protocol import (
 from controller.hub.shell import Reader, Shell, ShellEnd
 from controller.hub.turns import Turn
 from controller.hub.window import SendWindow
+from shared.runtime.listeners import Connection
 from shared.tokens import Mode
 
 PIECE_BYTES: Final = 64 * 1024
@@ -48,6 +49,9 @@ INPUT_PIECE_BYTES: Final = 32 * 1024
 ACKNOWLEDGED_BYTES: Final = 4 * 1024
 # What a piece of input costs, however small it is.
 _PIECE_COST: Final = 64
+_QUEUE_BYTES: Final = 512 * 1024
+# A message without an end, those before it, and what is not parsed.
+_MOST_UNTAKEN: Final = 2 * MAX_FRAME_BYTES
 # A client is disconnected if it, or the shell for its input, accepts no byte for so long.
 STUCK_SECONDS: Final = 30.0
 PING_SECONDS: Final = 30.0
@@ -70,8 +74,8 @@ class Attached:
     _: KW_ONLY
     mode: Mode
     """Whether the client may send input; the hub itself enforces this."""
-    abort: Callable[[], None]
-    """Resets the connection and drops unsent data."""
+    connection: Connection
+    """The connection of *socket*."""
     holder: Holder
     """The client's grant, so that a revocation finds its input."""
     resume: Resume | None
@@ -83,6 +87,8 @@ class Attached:
     """Returns the current names of the session's shells."""
     _input: asyncio.Queue[bytes | Size] = field(default_factory=asyncio.Queue, init=False)
     _input_cost: int = 0
+    _taken_bytes: int = field(init=False)
+    """How much of what the connection has received is taken, with the upgrade's head."""
     _has_room: asyncio.Event = field(default_factory=asyncio.Event, init=False)
     _told: Sequence[str] = ("",)
     _told_suspect: bool = False
@@ -91,6 +97,15 @@ class Attached:
 
     def __post_init__(self) -> None:
         self._size = self.shell.size
+        self._taken_bytes = self.connection.received_bytes
+
+    @property
+    def input_bytes(self) -> int:
+        """An estimate of the memory of input: messages without an end, and what waits."""
+        untaken = max(0, self.connection.received_bytes - self._taken_bytes)
+        # Small messages take many times their size. aiohttp keeps as many while none is taken.
+        small = _QUEUE_BYTES if untaken and self._input_cost > INPUT_BYTES else 0
+        return untaken + self._input_cost + small
 
     async def serve(self) -> None:
         """Relay output and input until the client leaves or the shell ends; then close."""
@@ -190,6 +205,7 @@ class Attached:
         may_type, turn = self.mode == "control", Turn()
         while True:
             message = await self.socket.receive()
+            self._note_taken(message)
             # aiohttp returns queued messages without a turn of the loop between them.
             await turn.pause()
             match message.type:
@@ -208,6 +224,14 @@ class Attached:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(GOODBYE_SECONDS):
                 await self._input.join()
+
+    def _note_taken(self, message: WSMessage) -> None:
+        content = message.data.encode() if isinstance(message.data, str) else message.data
+        size = len(content) if isinstance(content, bytes) else 0
+        header = 6 if size < 126 else 8 if size < 65536 else 14
+        # Headers of fragments are not seen: they must not add up.
+        least = self.connection.received_bytes - _MOST_UNTAKEN
+        self._taken_bytes = max(least, self._taken_bytes + header + size)
 
     async def _take_text(self, text: str, reader: Reader) -> None:
         if reader.ending is not None:
@@ -269,7 +293,8 @@ class Attached:
             async with asyncio.timeout(GOODBYE_SECONDS):
                 await self.socket.close(code=code, message=reason)
         except (ClientError, ConnectionError, TimeoutError):
-            self.abort()  # otherwise the connection stays until the client reads queued data
+            # Otherwise the connection stays until the client reads queued data.
+            self.connection.abort()
 
 
 def _cost(piece: bytes | Size) -> int:

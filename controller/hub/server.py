@@ -9,13 +9,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, cast
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from controller.hub.attached import Attached, make_socket, refuse
 from controller.hub.claims import Claims, TokenSpent, TooManyTokens, holder_of
+from controller.hub.clients import Clients
 from controller.hub.held import HeldShells, NoSuchShell, NotHeld
 from controller.hub.protocol import SUBPROTOCOL, Resume, read_name, read_resume
 from controller.hub.scrollback import Scrollbacks
@@ -27,7 +28,7 @@ from controller.store.errors import StoreUnavailable
 from controller.store.instance import Hub
 from shared.errors import TokenRefused
 from shared.link import Attach
-from shared.runtime.listeners import listening
+from shared.runtime.listeners import Connection, listening
 from shared.settings import is_unspecified
 
 Address = tuple[str, int]
@@ -44,7 +45,13 @@ class AttachHandler:
     def __init__(self, claims: Claims, shells: HeldShells, registry: CollectorRegistry) -> None:
         self._claims = claims
         self._shells = shells
-        self._clients = 0
+        self.clients = Clients(
+            Counter(
+                "fumarole_hub_shed_clients",
+                "Clients disconnected because all input together takes too much memory",
+                registry=registry,
+            )
+        )
         self._attaches = Counter(
             "fumarole_hub_attaches", "Attach requests by HTTP status", ["answer"], registry=registry
         )
@@ -52,7 +59,7 @@ class AttachHandler:
             lambda: shells.running
         )
         Gauge("fumarole_hub_clients", "Attached clients", registry=registry).set_function(
-            lambda: self._clients
+            lambda: len(self.clients)
         )
         Gauge(
             "fumarole_hub_scrollback_bytes", "Bytes in all scrollbacks", registry=registry
@@ -90,17 +97,14 @@ class AttachHandler:
             shell,
             socket,
             mode=attach.mode,
-            abort=_aborting(request),
+            connection=cast(Connection, request.protocol),
             holder=holder_of(attach),
             resume=resume,
             client=own,
             names=names,
         )
-        self._clients += 1
-        try:
+        with self.clients.attached(client):
             await client.serve()
-        finally:
-            self._clients -= 1
         return socket
 
     async def _open(
@@ -159,15 +163,6 @@ def _error_response(refused: _Refused) -> web.Response:
 def _offered(request: web.Request) -> list[str]:
     fields = ",".join(request.headers.getall("Sec-WebSocket-Protocol", []))
     return [name.strip() for name in fields.split(",")]
-
-
-def _aborting(request: web.Request) -> Callable[[], None]:
-    def abort() -> None:
-        if request.transport is not None:
-            # No isinstance check: uvloop's transports lack the base class.
-            request.transport.abort()
-
-    return abort
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,11 +228,12 @@ async def serving_hub(
         handler = AttachHandler(Claims(link_keys, clock=clock), shells, registry)
         log.info("hub listening", extra={"hub": hub.id, "address": f"{host}:{port}"})
         async with asyncio.TaskGroup() as tasks:
-            running = tasks.create_task(shells.run())
+            running = [tasks.create_task(one.run()) for one in (shells, handler.clients)]
             try:
                 yield HubRole(address, shells)
             finally:
-                running.cancel()
+                for task in running:
+                    task.cancel()
 
 
 def dialled(taken: Address, advertise: Address | None) -> Address:

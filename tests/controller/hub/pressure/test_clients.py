@@ -7,12 +7,12 @@ import gc
 import socket
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
 from websockets.frames import Frame, Opcode
 
-from controller.hub import attached
+from controller.hub import attached, clients
 from controller.hub.protocol import SUBPROTOCOL
 from tests.controller.hub.attaching import SID, Hub
 from tests.controller.hub.streams import FakeExecutor
@@ -41,10 +41,10 @@ async def raw_client(hub: Hub) -> AsyncIterator[tuple[asyncio.StreamReader, asyn
         await asyncio.sleep(0.01)
 
 
-async def gone(hub: Hub) -> None:
-    """Wait until no client is attached."""
+async def gone(hub: Hub, but: int = 0) -> None:
+    """Wait until no client is attached, *but* some."""
     async with asyncio.timeout(30):
-        while hub.registry.get_sample_value("fumarole_hub_clients"):
+        while hub.registry.get_sample_value("fumarole_hub_clients") != but:
             await asyncio.sleep(0.02)
 
 
@@ -85,6 +85,46 @@ async def test_a_client_that_does_not_read_shell_output_is_disconnected(
             executor.streams[0].write(bytes(65536))
             await asyncio.sleep(0)
         await gone(hub)
+
+
+async def test_clients_with_most_input_are_disconnected_beyond_a_bound_for_all(
+    hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unbounded, 900 clients hold 1 GiB of messages that do not end."""
+    monkeypatch.setattr(clients, "MOST_INPUT_BYTES", 2_000_000)
+    other = await hub.attach()
+    await other.see(b"$ ")
+    async with AsyncExitStack() as ends:
+        for size in (100_000, 700_000, 800_000, 900_000):
+            _, writer = await ends.enter_async_context(raw_client(hub))
+            writer.write(framed(bytes(1_000_000))[:size])
+        await gone(hub, but=4)
+        assert hub.registry.get_sample_value("fumarole_hub_shed_clients_total") == 1
+        # Input that the shell does not take counts as well.
+        executor.streams[0].may_type.clear()
+        for _ in range(4):
+            await other.socket.send_bytes(bytes(200_000))
+        await gone(hub, but=3)
+        assert await other.until_closed() == 1006
+        assert hub.registry.get_sample_value("fumarole_hub_shed_clients_total") == 2
+        executor.streams[0].may_type.set()
+
+
+async def test_input_that_the_shell_has_does_not_count(
+    hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(clients, "MOST_INPUT_BYTES", 2_000_000)
+    monkeypatch.setattr(clients, "LOOK_SECONDS", 0.001)
+    async with raw_client(hub) as (_, writer):
+        for _ in range(100):
+            writer.write(framed(b"y" * 70_000) + framed("ü".encode() * 2000, Opcode.TEXT))
+            writer.write(framed(b"", Opcode.PING))
+            await writer.drain()
+        writer.write(framed(b"end"))
+        async with asyncio.timeout(60):
+            while not executor.streams[0].typed.endswith(b"end"):
+                await asyncio.sleep(0.01)
+    assert hub.registry.get_sample_value("fumarole_hub_shed_clients_total") == 0
 
 
 @pytest.mark.parametrize("how", ["fin", "reset"])
