@@ -79,7 +79,11 @@ class SubmitActions:
     )
 
     async def submit(self, record: JobRecord) -> None:
-        """Create the VolcanoJob of the current attempt, or find that it was created."""
+        """Create the VolcanoJob of the current attempt, or find that it was created.
+
+        It runs at once. So it is recorded even if a companion that follows is refused for now: the
+        next step applies what is missing.
+        """
         try:
             plan = await self._plan_once(record)
         except (JobRejected, VaultClosed) as error:
@@ -259,7 +263,7 @@ class SubmitActions:
             names = [(one.kind, record.namespace, one.name) for one in new]
             async with self.records.store.write() as transaction:
                 await intend_companions(transaction, record.id, names)
-        made = [await self._ensure_once(record, one, owner=None) for one in wanted]
+        made = [await self._ensure_once(record, one) for one in wanted]
         if new and any(one.address for one in made):
             await self._record_addresses(record, made)
         return made
@@ -327,26 +331,33 @@ class SubmitActions:
         owner: ObservedJob,
         already: Sequence[CompanionRecord],
     ) -> list[CompanionRecord]:
-        """Apply the companions that follow the VolcanoJob, and make it the owner of all of them."""
-        known = {(one.kind, one.name): one for one in already}
-        applied = []
-        for companion in plan.companions:
-            made = known.get((companion.kind, companion.name))
-            if made is None:
-                made = await self._ensure_once(record, companion, owner=owner)
-            elif not _is_owned(made, owner):
-                made = await self.cluster.companions.set_owner_reference(record.id, made, owner)
-                self._applied.keep(record, companion, made)
-            applied.append(made)
-        return applied
+        """Apply the companions that follow the VolcanoJob, and make it the owner of all of them.
 
-    async def _ensure_once(
-        self, record: JobRecord, companion: Companion, *, owner: ObservedJob | None
-    ) -> CompanionRecord:
+        If one is refused for now, those that were applied are returned.
+
+        Raises:
+            KubeError: If the refusal is final.
+        """
+        made = {(one.kind, one.name): one for one in already}
+        try:
+            for companion in plan.companions:
+                key = companion.kind, companion.name
+                if key not in made:
+                    made[key] = await self._ensure(record, companion, owner=owner)
+                else:
+                    ours = self.cluster.companions
+                    made[key] = await ours.set_owner_reference(record.id, made[key], owner)
+        except KubeError as error:
+            if verdict_on(error, "submission") == "final":
+                raise
+            log.warning("companions are missing", extra={"job": record.id, "why": str(error)})
+        return list(made.values())
+
+    async def _ensure_once(self, record: JobRecord, companion: Companion) -> CompanionRecord:
         """Apply the companion, unless an earlier try of this submission has done so."""
         made = self._applied.find(record, companion)
-        if made is None or (owner is not None and not _is_owned(made, owner)):
-            made = await self._ensure(record, companion, owner=owner)
+        if made is None:
+            made = await self._ensure(record, companion, owner=None)
             self._applied.keep(record, companion, made)
         return made
 
@@ -373,6 +384,9 @@ class SubmitActions:
         async with self.records.store.write() as transaction:
             await record_attempt(transaction, record.id, record.attempt, uid=made.uid, now=now)
             await record_companions(transaction, record.id, companions)
+            if len(companions) < len(plan.companions):
+                names = [(one.kind, record.namespace, one.name) for one in plan.companions]
+                await intend_companions(transaction, record.id, names)
             if not await self.records.update(transaction, record, **values):
                 # The job changed meanwhile. Its VolcanoJob is recorded all the same, so that it is
                 # deleted.
@@ -398,7 +412,3 @@ class SubmitActions:
         decided = decided_as(State.FAILURE, reason, plain_text(message, LONGEST_MESSAGE))
         async with self.records.store.write() as transaction:
             await self.records.update(transaction, record, **decided)
-
-
-def _is_owned(made: CompanionRecord, owner: ObservedJob) -> bool:
-    return made.lasting or made.owner_uid == owner.uid

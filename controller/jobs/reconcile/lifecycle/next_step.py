@@ -337,7 +337,9 @@ def _companions_first(seen: ObservedState, step: Step) -> Step:
     if seen.parked is not None:
         return step if isinstance(step, UpdateStatus) else Wait()
     if not seen.companions_applied:
-        return ApplyCompanions()
+        # They may be refused for long. A job that runs is timed and charged all the same.
+        says = isinstance(step, UpdateStatus) and _keeps_state(seen.record, step)
+        return ApplyCompanions() if says or isinstance(step, Wait) else step
     if not isinstance(step, Wait):
         return step
     # The cache may just lag, so every other step comes first.
@@ -365,9 +367,12 @@ def _update(seen: ObservedState, update: UpdateStatus) -> UpdateStatus | Wait:
 
 
 def _only_numbers_changed(record: JobRecord, update: UpdateStatus) -> bool:
-    same_state = record.state == next_state(record.state, update.event)
-    same = same_state and record.reason == update.reason
+    same = _keeps_state(record, update) and record.reason == update.reason
     return same and same_but_for_numbers(record.message, update.message)
+
+
+def _keeps_state(record: JobRecord, update: UpdateStatus) -> bool:
+    return record.state == next_state(record.state, update.event)
 
 
 ABSENT_SECONDS: Final = 30.0
@@ -393,7 +398,9 @@ def _running(seen: ObservedState, job: ObservedJob) -> Step:
         else UpdateStatus(JobEvent.STARTED, found.reason, found.message, found.details)
     )
     step: Step = _update(seen, update) if is_absent else seen.update_if_new(update)
-    if isinstance(step, UpdateStatus):
+    # Without anything to say, the reason for which companions are refused stays.
+    may_clear = seen.companions_applied or not _keeps_state(seen.record, update)
+    if isinstance(step, UpdateStatus) and (found is not None or may_clear):
         return step
     step = Wait(absent_until) if seen.started else seen.run_hook("start")
     if not isinstance(step, Wait) or seen.pods_stale or not (left := seen.left_running()):

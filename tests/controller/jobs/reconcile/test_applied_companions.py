@@ -23,7 +23,7 @@ from controller.kube.errors import KubeError, error_from
 from controller.store.database import Store
 from controller.store.instance import raise_term
 from controller.store.jobs.job_rows import JobRecord, find_job, insert_job
-from controller.store.jobs.progress import CompanionRecord
+from controller.store.jobs.progress import CompanionRecord, companions_of
 from controller.volcano.observed import ObservedJob
 from controller.volcano.parsing import read_job
 from tests.clock import Clock
@@ -142,17 +142,21 @@ async def test_tries_that_a_full_quota_refuses_write_the_companions_once(
     assert sorted(after(cluster, 7)) == sorted([*OWNED, "apply j-j1.gateway"])
 
 
-async def test_a_throttled_try_goes_on_with_the_companion_that_was_refused(
+async def test_a_volcano_job_is_recorded_although_a_companion_after_it_is_refused(
     store: Store, clock: Clock
 ) -> None:
     cluster = Cluster()
-    cluster.refusals["apply j-j1.gateway"] = [BUSY, BUSY]
-    await tried(store, clock, cluster, tries=3)
-    counted = Counter(cluster.calls)
-    assert counted == dict.fromkeys([*BEFORE, *OWNED], 1) | {
-        "create VolcanoJob": 3,
-        "apply j-j1.gateway": 3,
-    }
+    cluster.refusals["apply j-j1.gateway"] = [BUSY]
+    await tried(store, clock, cluster, tries=1)
+    async with store.read() as transaction:
+        record = await find_job(transaction, "j1")
+        companions = await companions_of(transaction, "j1")
+    assert record is not None
+    assert (record.uid, record.reason) == ("v1", "queued")
+    # The next step applies the one that is missing.
+    settled = {one.name: one.is_settled("v1", one.basis or "") for one in companions}
+    assert settled.pop("j-j1.gateway") is False
+    assert settled == dict.fromkeys([one.removeprefix("apply ") for one in BEFORE], True)
 
 
 async def test_companions_are_applied_again_after_their_namespace_was_missing(
@@ -163,19 +167,6 @@ async def test_companions_are_applied_again_after_their_namespace_was_missing(
     await tried(store, clock, cluster, tries=2)
     counted = Counter(cluster.calls)
     assert [counted[one] for one in BEFORE] == [2, 2, 2]
-
-
-async def test_another_volcano_job_becomes_the_owner(store: Store, clock: Clock) -> None:
-    cluster = Cluster()
-    cluster.refusals["apply j-j1.gateway"] = [BUSY]
-
-    class Recreated(Prerequisites):
-        async def why_not_ready(self, *_: Any) -> None:
-            cluster.uid += "x"
-
-    await tried(store, clock, cluster, tries=2, prerequisites=Recreated())
-    counted = Counter(cluster.calls)
-    assert [counted[one] for one in (*BEFORE, *OWNED)] == [1, 1, 1, 2, 2, 2]
 
 
 def test_a_companion_that_is_planned_differently_is_new(clock: Clock) -> None:

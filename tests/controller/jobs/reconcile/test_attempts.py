@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -222,6 +223,38 @@ async def test_a_job_without_rights_to_suspend_or_remove_states_it(
         updates = [str(one.message) for one in await updates_of(transaction, "denied")]
     # However often the controller tried.
     assert len([text for text in updates if "forbidden" in text]) == 3
+
+
+async def test_a_job_with_a_refused_companion_runs_once_and_is_shown_as_running(
+    world: World,
+) -> None:
+    await world.submit("reached")
+    await world.until("reached", "RUNNING")  # the namespace exists by then
+    await world.end("reached")
+    kind = "count/networkpolicies.networking.k8s.io"
+    there = len(await world.admin.list(NETWORK_POLICIES, "jobs"))
+    # The policy that restricts the job is made, and not the one by which gateways reach it.
+    quota = {"metadata": {"name": "few"}, "spec": {"hard": {kind: str(there + 1)}}}
+    await world.admin.create(RESOURCE_QUOTAS, quota, "jobs")
+    web = {"web": {"kind": "web", "port": 8080}}
+    await world.submit("unreached", interactive=web, invocation={"command": ["sleep", "5"]})
+
+    async def becomes(*wanted: str | None) -> JobRecord | None:
+        with suppress(Forbidden):
+            await world.parts.reconciler.reconcile("unreached")
+        record = await world.parts.record("unreached")
+        return record if (record.state, record.reason) == wanted else None
+
+    record = await eventually(lambda: becomes("RUNNING", "forbidden"), what="it does not run")
+    text = "the objects by which it is reached cannot be created: networkpolicies"
+    assert str(record.message).startswith(text)
+    assert record.started_at is not None
+    over = await eventually(lambda: becomes("SUCCESS", "completed"), what="it does not end")
+    assert over.attempt == 1
+    async with world.parts.store.read() as transaction:
+        told = [(one.state, one.reason) for one in await updates_of(transaction, "unreached")]
+    assert told.count(("RUNNING", "forbidden")) == 1
+    await world.admin.delete(RESOURCE_QUOTAS, "few", "jobs")
 
 
 async def test_the_end_is_reported_once_its_pods_are_observed(

@@ -44,11 +44,21 @@ from tests.controller.samples import (
 )
 
 
-def test_companions_are_created_before_any_update() -> None:
-    assert (
-        decide(make_observed_state(SUBMITTED, make_observed(), companions_applied=False))
-        == ApplyCompanions()
-    )
+def test_companions_are_created_before_an_update_that_keeps_the_state() -> None:
+    for phase in ("Pending", "Restarting"):
+        seen = make_observed_state(SUBMITTED, make_observed(phase), companions_applied=False)
+        assert decide(seen) == ApplyCompanions()
+
+
+def test_a_job_whose_companions_are_refused_starts_and_keeps_the_reason() -> None:
+    seen = make_observed_state(SUBMITTED, make_observed(), companions_applied=False)
+    assert decide(seen) == UpdateStatus(JobEvent.STARTED, None, None)
+    refused = replace(SUBMITTED, state="RUNNING", reason="forbidden", message="no Service")
+    seen = make_observed_state(refused, make_observed(), companions_applied=False)
+    assert decide(replace(seen, started=False)) == RunHooks("start")
+    assert decide(seen) == ApplyCompanions()
+    seen = replace(seen, companions_applied=True)
+    assert decide(seen) == UpdateStatus(JobEvent.STARTED, None, None)
 
 
 def test_a_waiting_job_states_its_reason() -> None:
