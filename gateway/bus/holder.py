@@ -296,8 +296,10 @@ class RouteTableHolder:
         finally:
             self._buffered = None
 
-    def adopt(self, table: RouteTable, *, read_at: float) -> None:
+    def adopt(self, table: RouteTable, *, read_at: float, passed_unknown: bool = False) -> None:
         """Replace the table in use by *table*, after applying the buffered events to it.
+
+        *passed_unknown* says that *table* may lack the effect of an unknown event.
 
         Raises:
             SnapshotRefused: If the table in use is newer.
@@ -316,7 +318,7 @@ class RouteTableHolder:
         while self._signed_out:
             self._sign_out(*self._signed_out.popleft(), table)
         self.table = table
-        self._passed_unknown = Outcome.UNKNOWN in outcomes
+        self._passed_unknown = passed_unknown or Outcome.UNKNOWN in outcomes
         self.clock.head_confirmed(read_at)
         log.info(
             "loaded a snapshot of the route table",

@@ -150,7 +150,7 @@ class Repairer:
         table = await load_table(
             snapshot, holder.policy.reader_for(signed_head, self.routes), signed_head
         )
-        holder.adopt(table, read_at=read_at)
+        holder.adopt(table, read_at=read_at, passed_unknown=snapshot.passed_unknown)
         if signed_head is not None and old is not None and is_proven(old):
             for number, sid in enumerate(list(old), 1):
                 if sid not in table:

@@ -48,6 +48,8 @@ class Snapshot:
     head: Head
     routes: Mapping[str, bytes]
     revoked: Mapping[str, float]
+    passed_unknown: bool = False
+    """Whether it may lack the effect of an event of an unknown version or type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,7 +158,7 @@ class BusReader:
         table = _Paged(head, dict(routes), {member: float(at) for member, at in revoked.items()})
         while await self._bring_up(table):
             pass
-        return Snapshot(table.head, table.routes, table.revoked)
+        return Snapshot(table.head, table.routes, table.revoked, table.passed_unknown)
 
     async def _in_one_piece(self) -> Snapshot | None:
         fields, routes, revoked, info = await _of_one_moment(
@@ -263,6 +265,7 @@ class _Paged:
     head: Head
     routes: dict[str, bytes]
     revoked: dict[str, float]
+    passed_unknown: bool = False
     seq: int = -1
 
     def __post_init__(self) -> None:
@@ -287,7 +290,7 @@ class _Paged:
                 entry = event.revocation()
                 self.revoked[entry.member] = max(entry.score, self.revoked.get(entry.member, 0.0))
             case _:
-                raise SnapshotRefused("an event of an unknown type came while the table was read")
+                self.passed_unknown = True
 
     def head_at_seq(self) -> Head:
         """Return the head at the last applied event."""

@@ -126,6 +126,10 @@ async def test_unknown_events_are_reloaded_unless_the_snapshot_is_later() -> Non
         assert h.table.seq == 1
         assert h.holder.reload_if_due() is arrives_during_load
         assert h.holder.catch_up.wants_snapshot is arrives_during_load
+    # The read of the table may have passed one, too.
+    h, leader = Holding(), await Leader().begin(ONE)
+    h.holder.adopt(await h.load(leader), read_at=50.0, passed_unknown=True)
+    assert h.holder.reload_if_due()
 
 
 async def test_the_number_of_signed_events_verified_at_once_is_bounded() -> None:

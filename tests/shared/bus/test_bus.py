@@ -335,6 +335,33 @@ async def test_an_empty_redis_yields_no_snapshot(redis: Redis, reader: BusReader
     assert await reader.snapshot() is None
 
 
+async def test_an_unknown_event_during_a_read_in_pages_leaves_the_table_readable(
+    publisher: Publisher, redis: Redis
+) -> None:
+    routes = {make_sid(number): ROUTE for number in range(600)}
+    await publisher.rebuild(routes, {}, epoch="e1", now=NOW)
+
+    class Meanwhile(BusReader):
+        async def _pages(self, scan: Any, key: str, expected: int) -> dict[str, Any]:
+            found = await super()._pages(scan, key, expected)
+            if key == KEYS.routes:
+                event = b'{"v":2,"epoch":"e1","seq":1,"type":"RouteNarrowed"}'
+                await redis.xadd(KEYS.log, {"event": event}, id="1-0")
+                await redis.hset(KEYS.head, "seq", 1)
+                publisher.seq = 1
+                await publisher.upsert(SID, ROUTE, now=NOW)
+            return found
+
+    snapshot = await Meanwhile(redis, KEYS).snapshot()
+    assert snapshot is not None
+    assert snapshot.head.seq == 2
+    assert SID in snapshot.routes
+    assert snapshot.passed_unknown
+    later = await BusReader(redis, KEYS).snapshot()
+    assert later is not None
+    assert not later.passed_unknown
+
+
 @pytest.mark.parametrize(
     "fields",
     [
