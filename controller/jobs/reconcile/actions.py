@@ -105,8 +105,8 @@ class Actions:
         match step:
             case steps.RecordPods():
                 return await self._record_pods(seen)
-            case steps.Submit():
-                await self._submitting.submit(seen.record)
+            case steps.Submit(made):
+                await self._submitting.submit(seen.record, made)
             case steps.ApplyCompanions():
                 await self._submitting.apply_companions(seen)
             case steps.RestoreCompanions():

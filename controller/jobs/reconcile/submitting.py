@@ -78,11 +78,12 @@ class SubmitActions:
         default_factory=lambda: AppliedCompanions(clock=time.monotonic), init=False
     )
 
-    async def submit(self, record: JobRecord) -> None:
+    async def submit(self, record: JobRecord, made: ObservedJob | None = None) -> None:
         """Create the VolcanoJob of the current attempt, or find that it was created.
 
         It runs at once. So it is recorded even if a companion that follows is refused for now: the
-        next step applies what is missing.
+        next step applies what is missing. One that an earlier try has *made* is recorded whatever
+        has become of the prerequisites, such as its queue.
         """
         try:
             plan = await self._plan_once(record)
@@ -97,11 +98,13 @@ class SubmitActions:
             await self.records.update_if_changed(record, reason="plugin", message=str(error))
             raise
         try:
-            await self._wait_for_prerequisites(record, plan)
-            before = await self._apply_before(record, plan)
-            await self._wait_for_other_jobs(record, plan)
-            await self._hold_mount_points(record, plan)
-            made = await self._create_volcano_job(plan)
+            before: list[CompanionRecord] = []
+            if made is None:
+                await self._wait_for_prerequisites(record, plan)
+                before = await self._apply_before(record, plan)
+                await self._wait_for_other_jobs(record, plan)
+                await self._hold_mount_points(record, plan)
+                made = await self._create_volcano_job(plan)
             companions = await self._apply_after(plan, record, owner=made, already=before)
         except (NameTaken, JobRejected) as error:
             # The API server would refuse it again.

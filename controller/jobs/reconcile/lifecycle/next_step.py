@@ -111,6 +111,11 @@ def _was_made_for(job: ObservedJob, record: JobRecord) -> bool:
     return job.annotations.get(CREATED_ANNOTATION) == repr(record.created_at)
 
 
+def _submit_made(record: JobRecord, job: ObservedJob) -> Submit:
+    is_its_own = job.attempt == record.attempt and _was_made_for(job, record)
+    return Submit(job if is_its_own and not job.deleting else None)
+
+
 def _of_earlier_attempt(record: JobRecord, job: ObservedJob) -> DeleteVolcanoJob | Wait | None:
     """Return the step for *job* if it belongs to an earlier attempt, which is over; else None.
 
@@ -196,7 +201,7 @@ def _not_submitted(seen: ObservedState) -> Step:
     if seen.job is not None:
         # The response to its creation was lost. The VolcanoJob is found, even if a suspension of
         # the job was requested by now.
-        return _of_earlier_attempt(seen.record, seen.job) or Submit()
+        return _of_earlier_attempt(seen.record, seen.job) or _submit_made(seen.record, seen.job)
     if bad := [one for one in seen.predecessors if not (one.goes_on or one.ended_well)]:
         return _predecessor_failed(bad[0])
     if seen.record.desired == "suspended":

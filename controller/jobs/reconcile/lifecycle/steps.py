@@ -10,7 +10,7 @@ from controller.jobs.history.job_record import JobEvent, Outcome, State
 from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.job_rows import RequestedEnd
 from controller.store.jobs.progress import Hook, Timer
-from controller.volcano.observed import ObservedPod
+from controller.volcano.observed import ObservedJob, ObservedPod
 
 Details: TypeAlias = Mapping[str, Any] | None
 """The machine-readable part of a reason."""
@@ -28,7 +28,12 @@ class Wait:
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Create the VolcanoJob, or find that it was created."""
+    """Create the VolcanoJob, or find that it was created.
+
+    *made*: the VolcanoJob of this attempt, if an earlier try has created it.
+    """
+
+    made: ObservedJob | None = None
 
 
 @dataclass(frozen=True, slots=True)

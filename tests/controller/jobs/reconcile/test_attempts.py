@@ -10,15 +10,17 @@ from typing import Any
 import pytest
 import pytest_asyncio
 
+from controller.jobs.cluster import prerequisites
 from controller.jobs.cluster.informer import Indexer
 from controller.jobs.reconcile.lifecycle import next_step, removal
 from controller.kube.client import Objects
-from controller.kube.errors import Forbidden, error_from
+from controller.kube.errors import Forbidden, Unavailable, error_from
 from controller.kube.kinds import (
     COMMANDS,
     EVENTS,
     NETWORK_POLICIES,
     PODS,
+    QUEUES,
     RESOURCE_QUOTAS,
     VCJOBS,
     Kind,
@@ -255,6 +257,41 @@ async def test_a_job_with_a_refused_companion_runs_once_and_is_shown_as_running(
         told = [(one.state, one.reason) for one in await updates_of(transaction, "unreached")]
     assert told.count(("RUNNING", "forbidden")) == 1
     await world.admin.delete(RESOURCE_QUOTAS, "few", "jobs")
+
+
+async def test_a_volcano_job_made_without_a_response_is_recorded_though_its_queue_closes(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, queue = world.kube.create, {"metadata": {"name": "closes"}, "spec": {"weight": 1}}
+
+    async def unanswered(kind: Kind, *args: Any) -> Any:
+        made = await real(kind, *args)
+        if kind is VCJOBS:
+            raise Unavailable("no response")
+        return made
+
+    async def is_open() -> bool:
+        found = await world.admin.get(QUEUES, "closes")
+        return (found.get("status") or {}).get("state") == "Open"
+
+    async def runs() -> bool:
+        found = await world.volcano_job("unanswered")
+        return ((found.get("status") or {}).get("state") or {}).get("phase") == "Running"
+
+    monkeypatch.setattr(prerequisites, "GOOD_FOR_SECONDS", 0.0)
+    monkeypatch.setattr(world.kube, "create", unanswered)
+    await world.admin.create(QUEUES, queue)
+    await eventually(is_open)
+    await world.submit("unanswered", queue="closes")
+    with pytest.raises(Unavailable):
+        await world.until("unanswered", "RUNNING")
+    await eventually(runs)
+    state = {"status": {"state": "Closing"}}
+    await world.admin.merge(QUEUES, "closes", state, subresource="status")
+    record = await world.parts.drive("unanswered", lambda one: one.uid is not None)
+    assert record.reason != "preparing"
+    await world.until("unanswered", "RUNNING")
+    await world.end("unanswered")
 
 
 async def test_the_end_is_reported_once_its_pods_are_observed(

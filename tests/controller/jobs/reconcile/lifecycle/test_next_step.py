@@ -59,7 +59,7 @@ def test_a_create_without_response_is_resolved_by_submitting_again() -> None:
         ("1", {"deleting": True}, Wait()),
         ("1", {"removed_uid": UID, "deleting": True}, Wait()),
         ("1", {"removed_uid": "another"}, DeleteVolcanoJob(UID)),
-        ("2", {}, Submit()),
+        ("2", {"deleting": True}, Submit()),
     ],
 )
 def test_a_late_volcano_job_of_an_earlier_attempt_is_removed(
@@ -73,6 +73,12 @@ def test_a_late_volcano_job_of_an_earlier_attempt_is_removed(
     deleting = fields.get("deleting", False)
     late = make_observed("Running", annotations=annotations, deleting=deleting)
     assert decide(make_observed_state(record, late)) == step
+
+
+def test_the_attempts_own_volcano_job_is_recorded_as_it_is() -> None:
+    created = {CREATED_ANNOTATION: repr(ACCEPTED.created_at)}
+    made = make_observed("Running", annotations={ATTEMPT_ANNOTATION: "1", **created})
+    assert decide(make_observed_state(ACCEPTED, made)) == Submit(made)
 
 
 @pytest.mark.parametrize(
