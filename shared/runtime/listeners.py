@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import itertools
 import socket
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from time import perf_counter
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from aiohttp import web
 from aiohttp.streams import EMPTY_PAYLOAD
@@ -67,8 +68,10 @@ MOST_HEAD_BYTES: Final = 64 * 1024
 """A connection whose head is longer is closed; up to one more read (256 KiB) is taken before."""
 SLICE_BYTES: Final = 512
 """The parsers get this many bytes at once: some eighty of the smallest chunks or frames."""
-SLICES_SECONDS: Final = 0.0002
-"""After this time in one turn of the loop, other clients are served first."""
+SLICES_SECONDS: Final = 0.002
+"""The time of all slices of a listener in one turn of the loop."""
+WHOLE_BYTES: Final = 8192
+"""So much of a head is parsed as soon as it arrives."""
 LINGER_SECONDS: Final = 2.0
 """After a response that came before the end of its request, input is discarded for this time."""
 STALLED_SECONDS: Final = 60.0
@@ -119,7 +122,7 @@ async def _accepting(
 ) -> AsyncIterator[tuple[str, int]]:
     loop = asyncio.get_running_loop()
     manager = cast(web.Server, runner.server)  # there is one: the runner was set up
-    accepted = itertools.count(1)
+    accepted, slices = itertools.count(1), _Slices(loop)
 
     def connection() -> Connection:
         if next(accepted) % LOOK_AFTER == 0:
@@ -127,8 +130,9 @@ async def _accepting(
         # As the runner's own sites do, which cannot use another class.
         return Connection(
             manager,
+            slices,
             loop=loop,
-            access_log=None,  # type: ignore[arg-type]  # none
+            access_log=None,  # none
             auto_decompress=False,
             lingering_time=LINGER_SECONDS,
         )
@@ -152,6 +156,28 @@ def _make_room(manager: web.Server) -> None:
             one.abort()
 
 
+class _Slices:
+    """Parses the input that connections have waiting: one slice each, in turn."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._waiting: deque[Connection] = deque()
+
+    def add(self, connection: Connection) -> None:
+        if not self._waiting:
+            self._loop.call_soon(self._run)
+        self._waiting.append(connection)
+
+    def _run(self) -> None:
+        until = perf_counter() + SLICES_SECONDS
+        while self._waiting and perf_counter() < until:
+            connection = self._waiting.popleft()
+            if connection.parse_slice():
+                self._waiting.append(connection)
+        if self._waiting:
+            self._loop.call_soon(self._run)
+
+
 class Connection(web.RequestHandler):
     """A connection of a listener; ``request.protocol`` of its requests.
 
@@ -160,9 +186,13 @@ class Connection(web.RequestHandler):
     """
 
     __slots__ = (
-        "_body", "_discards", "_head_bytes", "_head_timer", "_stall_timer", "_unparsed",
-        "received_bytes",
+        "_body", "_discards", "_head_bytes", "_head_timer", "_parsed", "_queued", "_slices",
+        "_stall_timer", "_unparsed", "received_bytes",
     )  # fmt: skip
+
+    def __init__(self, manager: web.Server, slices: _Slices, **options: Any) -> None:
+        super().__init__(manager, **options)
+        self._slices = slices
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Start the deadline for the first request; aiohttp itself waits for an hour."""
@@ -170,7 +200,8 @@ class Connection(web.RequestHandler):
         self._head_timer = self._loop.call_later(HEAD_SECONDS, self._head_due)
         self._stall_timer: asyncio.TimerHandle | None = None
         self._head_bytes, self._body = 0, EMPTY_PAYLOAD
-        self._unparsed, self._discards, self.received_bytes = b"", False, 0
+        self._unparsed, self._parsed, self._queued = b"", 0, False
+        self._discards, self.received_bytes = False, 0
 
     def data_received(self, data: bytes) -> None:
         """Parse *data* in slices; aiohttp calls this without data to resume its parser."""
@@ -179,24 +210,41 @@ class Connection(web.RequestHandler):
             return
         if self._unparsed and data:
             self._unparsed += data
-            self._pause_transport_reading()
         elif len(data) <= SLICE_BYTES:
             self._parse(data)
+            return
         else:
-            self._parse_slices(data)
-
-    def _parse_slices(self, data: bytes) -> None:
-        until, at = perf_counter() + SLICES_SECONDS, 0
-        while at < len(data) and not self._is_held and self.transport is not None:
-            self._parse(data[at : at + SLICE_BYTES])
-            at += SLICE_BYTES
-            if perf_counter() >= until:
-                break
-        self._unparsed = data[at:]
+            at = 0
+            # A head costs little, and its request should not wait for the bodies of others.
+            while at < min(len(data), WHOLE_BYTES) and self._is_in_head and not self._is_held:
+                self._parse(data[at : at + SLICE_BYTES])
+                at += SLICE_BYTES
+            self._unparsed, self._parsed = data[at:], 0
         if self._unparsed:
             self._pause_transport_reading()
-        if not self._is_held:
+            self._queue()
+
+    def parse_slice(self) -> bool:
+        """Parse the next slice; return whether there is one more."""
+        begin = self._parsed
+        if begin < len(self._unparsed) and not self._is_held and self.transport is not None:
+            self._parsed += SLICE_BYTES
+            self._parse(self._unparsed[begin : self._parsed])
+        if self._parsed >= len(self._unparsed):
+            self._unparsed, self._parsed = b"", 0
+        self._queued = bool(self._unparsed) and not self._is_held and self.transport is not None
+        if not self._unparsed and not self._is_held:
             self._resume_transport_reading()
+        return self._queued
+
+    def _queue(self) -> None:
+        if not self._queued and not self._is_held:
+            self._queued = True
+            self._slices.add(self)
+
+    @property
+    def _is_in_head(self) -> bool:
+        return self._body.is_eof() and not self._upgraded
 
     @property
     def _is_held(self) -> bool:
@@ -205,18 +253,13 @@ class Connection(web.RequestHandler):
 
     def _resume_transport_reading(self) -> None:
         if self._unparsed:
-            self._loop.call_soon(self._parse_rest)
+            self._queue()
         else:
             super()._resume_transport_reading()
 
-    def _parse_rest(self) -> None:
-        if not self._is_held and self.transport is not None:
-            data, self._unparsed = self._unparsed, b""
-            self._parse_slices(data)
-
     def _parse(self, data: bytes) -> None:
         """Bound the head: aiohttp bounds each field and their number, 1 MiB together."""
-        received, is_head = self._request_count, self._body.is_eof() and not self._upgraded
+        received, is_head = self._request_count, self._is_in_head
         super().data_received(data)
         if self._request_count != received:
             self._head_bytes, self._body = 0, self._messages[-1][1]
@@ -231,7 +274,7 @@ class Connection(web.RequestHandler):
         """Send *resp*; parse nothing more of a request that has not arrived completely."""
         if not request.content.is_eof():
             resp.force_close()
-            self._discards, self._unparsed = True, b""
+            self._discards, self._unparsed, self._parsed = True, b"", 0
             self._resume_transport_reading()
         return await super().finish_response(request, resp, start_time)
 
