@@ -56,6 +56,8 @@ LEAST_OFFSET_SECONDS: Final = 5.0
 CREDENTIALS_WAIT_SECONDS: Final = 10.0
 """How long the exec credential plugin may take."""
 
+_LONGEST_TEXT: Final = 500
+"""Bytes of a refusal in plain text that are kept."""
 ABOUT_OBJECTS: Final = frozenset({400, 403, 404, 409, 422})
 """Statuses that decide about objects. They are believed only from an API server, and never from an
 error page of a proxy in front of it."""
@@ -383,6 +385,9 @@ async def _refusal(response: aiohttp.ClientResponse) -> KubeError:
     if body is None and response.status in ABOUT_OBJECTS:
         said = f"a proxy before the API server responded with {response.status}"
         return Unavailable(said, status=response.status)
+    if body is None and response.content_type == "text/plain":
+        # As an API server that is overloaded, or shuts down, and proxies without a server.
+        body = {"message": text[:_LONGEST_TEXT].decode(errors="replace").strip()}
     return error_from(response.status, body or {}, pause)
 
 

@@ -187,6 +187,22 @@ async def test_retry_after_comes_with_the_error(tmp_path: Path) -> None:
     assert error.value.retry_after_seconds == 4
 
 
+async def test_a_server_that_shuts_down_is_quoted(tmp_path: Path) -> None:
+    said = "The apiserver is shutting down, please try again later."
+
+    # Not a Status (``WithRetryAfter`` in k8s.io/apiserver/pkg/server/filters).
+    async def shuts_down(_request: web.Request) -> web.StreamResponse:
+        headers = {"Retry-After": "5", "Connection": "close"}
+        return web.Response(text=f"{said}\n", status=429, headers=headers)
+
+    script = Script(shuts_down, says(thing("a", "1")))
+    async with serving(script, tmp_path) as kube:
+        with pytest.raises(Throttled) as error:
+            await kube.get(PODS, "a", "ns")
+        assert (error.value.message, error.value.retry_after_seconds) == (said, 5)
+        assert await kube.get(PODS, "a", "ns") == thing("a", "1")
+
+
 async def test_retry_after_may_be_a_date_as_proxies_send_it(tmp_path: Path) -> None:
     date = format_datetime(datetime.now(UTC) + timedelta(seconds=60), usegmt=True)
     busy = says("<html>", 503, **{"Retry-After": date})
