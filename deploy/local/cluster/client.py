@@ -128,7 +128,7 @@ class Client:
         try:
             await self.create(resource, namespace, value)
         except Refused as error:
-            if error.code != 409:
+            if error.reason != "AlreadyExists":
                 raise
 
     async def replace(self, resource: Resource, value: Object, subresource: str = "") -> Object:

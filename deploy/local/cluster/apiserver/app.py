@@ -75,7 +75,9 @@ class RequestHandler:
         kind = self._kinds.find(target.group, target.version, target.plural)
         if kind is None or (target.namespace and not kind.namespaced):
             return _unknown(target.group)
-        self._faults.refuse(verb, target, user)
+        quotas = self._store.items(("", "resourcequotas"), target.namespace)
+        names = [one.value["metadata"]["name"] for one in quotas] if target.namespace else []
+        self._faults.refuse(verb, target, user, quotas=names)
         response = await self._resources.answer(request, verb, kind, target, user)
         if request.transport is not None and not watch and self._faults.happens("lost", user):
             request.transport.abort()
@@ -139,6 +141,8 @@ async def _border(request: web.Request, handler: Handler) -> web.StreamResponse:
 
 
 def _refused(error: ApiError) -> web.Response:
+    if error.is_plain:
+        return web.Response(text=f"{error.message}\n", status=error.code, headers=error.headers)
     return web.Response(
         body=msgspec.json.encode(error.status),
         status=error.code,

@@ -68,7 +68,8 @@ class Problem:
 class ApiError(Exception):
     """A request that is refused; `status` is the response for the client.
 
-    An empty *reason* means that there is none: not every refusal of a real server has one.
+    An empty *reason* means that there is none: not every refusal of a real server has one. If it
+    *is_plain*, the response is its message as plain text.
     """
 
     def __init__(
@@ -80,8 +81,10 @@ class ApiError(Exception):
         details: Object | None = None,
         headers: dict[str, str] | None = None,
         continues: str = "",
+        is_plain: bool = False,
     ) -> None:
         super().__init__(message)
+        self.is_plain = is_plain
         self.code = code
         self.message = message
         self.reason = _REASONS.get(code, "") if reason is None else reason

@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +11,8 @@ from deploy.local.cluster.apiserver.errors import ApiError, expired
 from deploy.local.cluster.apiserver.requests import Target
 
 FAULTS: Final[Mapping[str, str]] = {
-    "409": "an update or a patch is refused as if the object had changed",
+    "409": "an update or a patch is refused as if the object had changed, and a creation as if a"
+    " ResourceQuota of its namespace had",
     "410": "a watch begins with an ERROR event: its revision is too old",
     "429": "a request is refused, with Retry-After",
     "500": "a request is refused; nothing was done",
@@ -21,7 +22,7 @@ FAULTS: Final[Mapping[str, str]] = {
 }
 _SPARED: Final = ("system:masters", "system:nodes", "system:serviceaccounts:volcano-system")
 _REFUSALS: Final = {
-    429: "the server has received too many requests and has asked us to try again later",
+    429: "Too many requests, please try again later.",
     500: "Internal error occurred: etcdserver: request timed out",
     503: "the server is currently unable to handle the request",
 }
@@ -48,20 +49,34 @@ class Faults:
         """Read other rates from a JSON file; without the file there are no faults."""
         self._rates = json.loads(path.read_text()) if path.exists() else {}
 
-    def refuse(self, verb: str, target: Target, user: User) -> None:
+    def refuse(self, verb: str, target: Target, user: User, *, quotas: Iterable[str] = ()) -> None:
         """Refuse a request now and then, before anything is done.
+
+        Args:
+            verb: What is requested.
+            target: Of which object.
+            user: By which user.
+            quotas: The names of the ResourceQuotas in its namespace.
 
         Raises:
             ApiError: As `FAULTS` defines it.
         """
         for code, message in _REFUSALS.items():
             if self.happens(str(code), user):
-                raise ApiError(code, message, headers={"Retry-After": "1"} if code == 429 else {})
-        if verb in ("update", "patch") and self.happens("409", user):
-            resource = f"{target.plural}.{target.group}" if target.group else target.plural
+                # Priority and Fairness answers in plain text.
+                busy = code == 429
+                headers = {"Retry-After": "1"} if busy else {}
+                raise ApiError(code, message, headers=headers, is_plain=busy)
+        resource = f"{target.plural}.{target.group}" if target.group else target.plural
+        changed = [(resource, target.name)] if verb in ("update", "patch") else []
+        if verb == "create":
+            # Two creations at once update the same quota.
+            changed = [("resourcequotas", name) for name in quotas]
+        if changed and self.happens("409", user):
+            kind, name = changed[0]
             raise ApiError(
                 409,
-                f'Operation cannot be fulfilled on {resource} "{target.name}": the object has '
+                f'Operation cannot be fulfilled on {kind} "{name}": the object has '
                 f"been modified; please apply your changes to the latest version and try again",
             )
 

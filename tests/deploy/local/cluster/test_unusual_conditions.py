@@ -13,9 +13,19 @@ import pytest
 
 from deploy.local.cluster import EmbeddedCluster
 from deploy.local.cluster.apiserver.faults import FAULTS
-from deploy.local.cluster.client import NAMESPACES, PODS, Client, Object, Refused
+from deploy.local.cluster.client import (
+    CONFIG_MAPS,
+    NAMESPACES,
+    PODS,
+    Client,
+    Object,
+    Refused,
+    Resource,
+)
 from deploy.local.cluster.kubeconfig import read_kubeconfig
 from deploy.local.cluster.volcano.definitions import JOBS
+
+QUOTAS = Resource("v1", "resourcequotas")
 
 
 @asynccontextmanager
@@ -111,6 +121,29 @@ async def test_faults_affect_only_the_product(tmp_path: Path) -> None:
                 while await _outcome(client) not in ("", "ended"):
                     await asyncio.sleep(0.05)
     assert seen == {fault: "cut" if fault == "lost" else fault for fault in FAULTS}
+
+
+async def test_refusals_have_the_forms_of_a_real_server(tmp_path: Path) -> None:
+    async with started(tmp_path / "c", tries=1) as (cluster, admin):
+        access = read_kubeconfig(cluster.kubeconfig("controller"))
+        await admin.create(QUOTAS, "default", {"metadata": {"name": "q"}, "spec": {"hard": {}}})
+        async with Client(access, tries=1) as client:
+
+            async def refusal(code: int) -> Refused:
+                cluster.set_faults({str(code): 1.0})
+                async with asyncio.timeout(10):
+                    while True:
+                        try:
+                            value = {"metadata": {"name": secrets.token_hex(4)}}
+                            await client.create(CONFIG_MAPS, "default", value)
+                        except Refused as error:
+                            if error.code == code:
+                                return error
+
+            busy, race = await refusal(429), await refusal(409)
+    assert (busy.reason, str(busy)) == ("", "Too many requests, please try again later.\n")
+    assert race.reason == "Conflict"
+    assert str(race).startswith('Operation cannot be fulfilled on resourcequotas "q": the object')
 
 
 def test_unknown_faults_are_refused(tmp_path: Path) -> None:
