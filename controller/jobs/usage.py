@@ -151,6 +151,7 @@ class Ledger:
 
     def _entry(self, record: JobRecord, attempt: Attempt, used: UsagePeriod) -> UsageEntry:
         job, tool = read_known(record), record.tool or {}
+        catalogue = self.defaults.pods.catalogue
         return UsageEntry(
             job_id=tool.get("job", record.id),
             tool=tool.get("name"),
@@ -165,6 +166,6 @@ class Ledger:
             final=used.final,
             product=record.product,
             price=record.price,
-            resources=self.defaults.replica_resources(job, used.rank),
+            resources=self.defaults.replica_resources(job, used.rank, catalogue),
             at=self.clock(),
         )

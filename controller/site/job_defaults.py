@@ -8,19 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from controller.jobs.spec.endpoints import names_in_host
-from controller.jobs.spec.field_types import QUALIFIED_NAME
-from controller.jobs.spec.model import Job
-from controller.jobs.spec.scheduling import Resources
 from controller.jobs.spec.storage import VolumeSource, loose_patterns, parse_volumes
 from controller.site.images import AllowedImages, parse_images
 from controller.site.kinds import Kinds, built_in_kinds, read_kinds
 from controller.site.licences import LicenceServer, parse_licence_servers
 from controller.site.owner_shares import FairShare, read_fair_share
-from controller.site.product_list import Catalogue, Product, read_catalogue
+from controller.site.product_list import Catalogue, ReplicaDefaults, read_catalogue
 from controller.site.setting_values import dns_label, name_list, period
 from controller.site.tool_list import ToolList, read_tools
 from controller.volcano.quantities import Quantity, parse_cpu, parse_memory
@@ -41,8 +38,6 @@ _NAME: Final = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", re.ASCII)
 NO_TOOLS: Final = ToolList()
 _IMAGE: Final = re.compile(r"[A-Za-z0-9][-._:/@A-Za-z0-9]{0,511}", re.ASCII)
 _LABEL_PAIR: Final = re.compile(r"([-._/a-zA-Z0-9]{1,317})=([-._a-zA-Z0-9]{0,63})", re.ASCII)
-_WHOLE: Final = 1000
-"""Thousandths of one, in which quantities count."""
 
 NODE_LOCAL_DNS: Final = networks("169.254.20.10/32")
 """The address of NodeLocal DNSCache on every node. It is not a pod, so no selector can name it."""
@@ -71,12 +66,6 @@ def _ports(raw: str) -> tuple[int, ...]:
     if raw.lower() == "none":
         return ()
     return tuple(count(1, 65535)(part.strip()) for part in raw.split(",") if part.strip())
-
-
-def _resource_name(raw: str) -> str:
-    if not re.fullmatch(QUALIFIED_NAME, raw, re.ASCII):
-        raise ValueError("not the name of a resource, such as nvidia.com/gpu")
-    return raw
 
 
 def _absolute_path(raw: str) -> str:
@@ -222,7 +211,7 @@ class Dns:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JobDefaults:
+class JobDefaults(ReplicaDefaults):
     """The defaults of jobs, and the deployment's rules for all jobs.
 
     - ``retention_seconds``: how long a finished VolcanoJob stays in the cluster.
@@ -241,13 +230,6 @@ class JobDefaults:
 
     namespace: str = setting("FUMAROLE_CONTROLLER_NAMESPACE", dns_label, "fumarole-jobs")
     queue: str = setting("FUMAROLE_CONTROLLER_QUEUE", dns_label, "default")
-    cpu: Quantity = setting("FUMAROLE_CONTROLLER_DEFAULT_CPU", parse_cpu, parse_cpu("1"))
-    memory: Quantity = setting(
-        "FUMAROLE_CONTROLLER_DEFAULT_MEMORY", parse_memory, parse_memory("1Gi")
-    )
-    gpu_resource: str = setting(
-        "FUMAROLE_CONTROLLER_GPU_RESOURCE", _resource_name, "nvidia.com/gpu"
-    )
     working_directory: str = setting(
         "FUMAROLE_CONTROLLER_WORKING_DIRECTORY", _absolute_path, "/work"
     )
@@ -301,39 +283,6 @@ class JobDefaults:
     session_url: str
     images: AllowedImages | None = setting("FUMAROLE_CONTROLLER_IMAGES", parse_images)
     kinds: Kinds
-
-    def amounts_of(self, wanted: Resources, product: Product | None) -> dict[str, Quantity]:
-        """Return the resources of a replica: its own, those of the product, or the default."""
-        gpus = wanted.gpu if wanted.gpu is not None else (product.gpu if product else 0)
-        amounts = {
-            "cpu": wanted.cpu or (product.cpu if product else self.cpu),
-            "memory": wanted.memory or (product.memory if product else self.memory),
-        }
-        if gpus:
-            resource = (product.gpu_resource if product else None) or self.gpu_resource
-            amounts[resource] = Quantity(gpus * _WHOLE)
-        return amounts
-
-    def charged_by(self, job: Job) -> dict[str, Any]:
-        """Return the fields of a job's record that it is charged by, as of now."""
-        catalogue = self.pods.catalogue
-        product = catalogue.find(job.product)
-        price = None if product is None or product.price is None else product.price.model_dump()
-        whole = {"cpu": 0.0, "memory": 0.0, "gpu": 0.0}
-        for task in job.effective_tasks:
-            for name, amount in self.amounts_of(task.resources, product).items():
-                known = name if name in whole else "gpu"
-                whole[known] += amount.milli / _WHOLE * task.replicas
-        return {"product": job.product or catalogue.default, "price": price, **whole}
-
-    def replica_resources(self, job: Job, rank: int) -> dict[str, str]:
-        """Return the resources of each replica of the rank's task, by Kubernetes' names."""
-        product = self.pods.catalogue.find(job.product)
-        for task in job.effective_tasks:
-            if task.first <= rank < task.first + task.replicas:
-                amounts = self.amounts_of(task.resources, product)
-                return {name: str(amount) for name, amount in amounts.items()}
-        return {}
 
 
 def read_job_defaults(environment: Environment, *, session_url: str) -> JobDefaults:

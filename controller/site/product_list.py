@@ -6,7 +6,9 @@ reported with its path.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
@@ -17,8 +19,10 @@ from controller.jobs.spec.field_types import QUALIFIED_NAME, Cpu, Memory, Name, 
 from controller.jobs.spec.model import EffectiveTask, Job
 from controller.jobs.spec.parameters import Strict
 from controller.jobs.spec.problems import Found
-from controller.jobs.spec.scheduling import NetworkLimits
+from controller.jobs.spec.scheduling import NetworkLimits, Resources
 from controller.site.yaml_file import read_declared
+from controller.volcano.quantities import Quantity, parse_cpu, parse_memory
+from shared.settings import setting
 
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$"
 _WHOLE: Final = 1000
@@ -205,3 +209,54 @@ def _more_than(task: EffectiveTask, product: Product) -> Iterator[Found]:
             yield task.at(f"resources.{name}"), f"the product has only {limit}"
     if (task.resources.gpu or 0) > product.gpu:
         yield task.at("resources.gpu"), f"the product has only {product.gpu}"
+
+
+def _resource_name(raw: str) -> str:
+    if not re.fullmatch(QUALIFIED_NAME, raw, re.ASCII):
+        raise ValueError("not the name of a resource, such as nvidia.com/gpu")
+    return raw
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplicaDefaults:
+    """The resources of a replica for which neither its job nor a product says anything."""
+
+    cpu: Quantity = setting("FUMAROLE_CONTROLLER_DEFAULT_CPU", parse_cpu, parse_cpu("1"))
+    memory: Quantity = setting(
+        "FUMAROLE_CONTROLLER_DEFAULT_MEMORY", parse_memory, parse_memory("1Gi")
+    )
+    gpu_resource: str = setting(
+        "FUMAROLE_CONTROLLER_GPU_RESOURCE", _resource_name, "nvidia.com/gpu"
+    )
+
+    def amounts_of(self, wanted: Resources, product: Product | None) -> dict[str, Quantity]:
+        """Return the resources of a replica: its own, those of the product, or the default."""
+        gpus = wanted.gpu if wanted.gpu is not None else (product.gpu if product else 0)
+        amounts = {
+            "cpu": wanted.cpu or (product.cpu if product else self.cpu),
+            "memory": wanted.memory or (product.memory if product else self.memory),
+        }
+        if gpus:
+            resource = (product.gpu_resource if product else None) or self.gpu_resource
+            amounts[resource] = Quantity(gpus * _WHOLE)
+        return amounts
+
+    def charged_by(self, job: Job, catalogue: Catalogue) -> dict[str, Any]:
+        """Return the fields of a job's record that it is charged by, as of now."""
+        product = catalogue.find(job.product)
+        price = None if product is None or product.price is None else product.price.model_dump()
+        whole = {"cpu": 0.0, "memory": 0.0, "gpu": 0.0}
+        for task in job.effective_tasks:
+            for name, amount in self.amounts_of(task.resources, product).items():
+                known = name if name in whole else "gpu"
+                whole[known] += amount.milli / _WHOLE * task.replicas
+        return {"product": job.product or catalogue.default, "price": price, **whole}
+
+    def replica_resources(self, job: Job, rank: int, catalogue: Catalogue) -> dict[str, str]:
+        """Return the resources of each replica of the rank's task, by Kubernetes' names."""
+        product = catalogue.find(job.product)
+        for task in job.effective_tasks:
+            if task.first <= rank < task.first + task.replicas:
+                amounts = self.amounts_of(task.resources, product)
+                return {name: str(amount) for name, amount in amounts.items()}
+        return {}

@@ -324,6 +324,6 @@ def _adopted(
         allocated_seconds=past.allocated_seconds,
         retries_used=past.retries_used,
         evictions=past.evictions,
-        **defaults.charged_by(job),
+        **defaults.charged_by(job, defaults.pods.catalogue),
         stopping=suspended,
     )

@@ -326,7 +326,7 @@ class Submissions:
             fingerprint=self.vault.fingerprint(job.id, secrets),
             created_at=self.clock(),
             allocated_seconds=job.time_allocation_seconds,
-            **self.defaults.charged_by(job),
+            **self.defaults.charged_by(job, self.defaults.pods.catalogue),
         )
 
 

@@ -269,7 +269,7 @@ def make_attached(
         rank=rank,
         spec=tool_spec(made),
         shape={"near": near, "ready_path": tool.ready_path},
-        charged=defaults.charged_by(made),
+        charged=defaults.charged_by(made, defaults.pods.catalogue),
         unshared=list(unshared),
         asked_at=now,
     )
