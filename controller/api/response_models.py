@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from controller.jobs.history.job_record import State
+from controller.jobs.history.retries import PolicyView
 from controller.resource_metrics.sources import Metric, Missing
 from controller.store.instance import Mode
 from controller.store.jobs.job_rows import Desired
@@ -33,17 +34,6 @@ class Exit(ResponseModel):
     signal: int | None = None
     reason: str = ""
     node: str = ""
-
-
-class PolicyView(ResponseModel):
-    """The action of Volcano on an event or exit code, and the field of the job that defines it."""
-
-    task: str | None = Field(description="The task; None if the policy applies to every task.")
-    event: str | None
-    exit_code: int | None
-    action: str
-    timeout_seconds: int | None
-    explanation: str
 
 
 class Retry(ResponseModel):
@@ -153,6 +143,10 @@ class UpdatesForgotten(ResponseModel):
 TaskState = Literal["WAITING", "PREPARING", "RUNNING", "SUCCEEDED", "FAILED", "GONE"]
 
 
+Said = Annotated[str | None, BeforeValidator(lambda said: said or None)]
+"""A text that is None if it is empty."""
+
+
 class TaskView(ResponseModel):
     """The current state of one rank."""
 
@@ -162,12 +156,12 @@ class TaskView(ResponseModel):
     state: TaskState
     attempt: int
     pod: str | None
-    node: str | None
+    node: Said
     started_at: float | None
     ended_at: float | None
     exit_code: int | None
-    reason: str | None
-    message: str | None
+    reason: Said
+    message: Said
 
 
 def _rounded(value: float | None) -> float | None:

@@ -25,7 +25,6 @@ from controller.api.response_models import (
     Exit,
     JobState,
     PluginFailure,
-    PolicyView,
     ResponseModel,
     Retry,
     owner_view,
@@ -33,7 +32,7 @@ from controller.api.response_models import (
 )
 from controller.jobs.history.job_record import State, read_known
 from controller.jobs.history.pod_records import exits_of
-from controller.jobs.history.retries import explain_retry, policies_of, used_retries
+from controller.jobs.history.retries import explain_retries, policies_of, used_retries
 from controller.jobs.spec.field_types import JobId, Name
 from controller.jobs.spec.model import Job
 from controller.jobs.spec.parameters import Strict
@@ -376,13 +375,13 @@ def _known_state(record: JobRecord) -> State:
 
 
 def _retry(record: JobRecord, defaults: JobDefaults, used: int) -> Retry:
-    explained = explain_retry(read_known(record))
+    policies, most, explanation = explain_retries(read_known(record))
     return Retry(
-        max_retry=explained.max_retry,
+        max_retry=most,
         # Volcano also counts the restart that it refuses.
-        retries_used=min(explained.max_retry, record.retries_used + used),
-        policies=[PolicyView.model_validate(one) for one in explained.policies],
+        retries_used=min(most, record.retries_used + used),
+        policies=policies,
         evictions=record.evictions,
         max_evictions=defaults.eviction_retries,
-        explanation=explained.explanation,
+        explanation=explanation,
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from aiohttp import web
 
@@ -59,6 +60,10 @@ async def history(api: ApiParts, request: web.Request) -> History:
     )
 
 
+_OF_POD: Final = ("pod", "node", "started_at", "ended_at", "exit_code", "reason", "message")
+"""Fields of a rank that are None before it has a pod."""
+
+
 def task_views(record: JobRecord, job: Job, runs: Sequence[PodRecord]) -> list[TaskView]:
     """Return each rank with the state of its last pod."""
     last: dict[int, PodRecord] = {}
@@ -75,20 +80,10 @@ def _task(
     record: JobRecord, last: Mapping[int, PodRecord], task: str, index: int, rank: int
 ) -> TaskView:
     run = last.get(rank)
-    return TaskView(
-        rank=rank,
-        task=task,
-        index=index,
-        state=task_state(record, run),
-        attempt=record.attempt,
-        pod=run.pod if run else None,
-        node=(run.node or None) if run else None,
-        started_at=run.started_at if run else None,
-        ended_at=run.ended_at if run else None,
-        exit_code=run.exit_code if run else None,
-        reason=(run.reason or None) if run else None,
-        message=(run.message or None) if run else None,
-    )
+    state = task_state(record, run)
+    shown = {"rank": rank, "task": task, "index": index, "state": state, "attempt": record.attempt}
+    of_pod = {name: getattr(run, name, None) for name in _OF_POD}
+    return TaskView.model_validate(shown | of_pod)
 
 
 def task_state(record: JobRecord, run: PodRecord | None) -> TaskState:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, TypeAlias
 
+from pydantic import BaseModel, ConfigDict, Field
+
 from controller.jobs.history.failures import KILLED, explain_run
 from controller.jobs.history.pod_records import age, was_taken
 from controller.jobs.spec.accepted import read_spec
@@ -336,11 +338,12 @@ _DONE = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainedPolicy:
-    """An effective policy; ``task`` is None if it applies to all tasks."""
+class PolicyView(BaseModel):
+    """The action of Volcano on an event or exit code, and the field of the job that defines it."""
 
-    task: str | None
+    model_config = ConfigDict(frozen=True)
+
+    task: str | None = Field(description="The task; None if the policy applies to every task.")
     event: str | None
     exit_code: int | None
     action: str
@@ -348,26 +351,18 @@ class ExplainedPolicy:
     explanation: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainedRetry:
-    """The maximum number of restarts of a job, and its policies; the first that applies decides."""
+def explain_retries(job: Job) -> tuple[list[PolicyView], int, str]:
+    """Return the effective policies of the job, its most restarts, and what both mean together.
 
-    max_retry: int
-    policies: tuple[ExplainedPolicy, ...]
-    explanation: str
-
-
-def explain_retry(job: Job) -> ExplainedRetry:
-    """Return the effective policies of the job: those of its tasks before its own."""
-    explained = (
-        *(_explain(policy, task.name) for task in job.effective_tasks for policy in task.policies),
-        *(_explain(policy, None) for policy in job.policies),
-    )
+    The policies of its tasks come before its own; the first that applies decides.
+    """
+    of_tasks = ((one, task.name) for task in job.effective_tasks for one in task.policies)
+    explained = [_explain(*one) for one in (*of_tasks, *((one, None) for one in job.policies))]
     most = retries(job.max_retry, chain.from_iterable(job.rules()))
-    return ExplainedRetry(max_retry=most, policies=explained, explanation=_sum(explained, most))
+    return explained, most, _sum(explained, most)
 
 
-def _explain(policy: Policy, task: str | None) -> ExplainedPolicy:
+def _explain(policy: Policy, task: str | None) -> PolicyView:
     what = (
         f"a program ended with exit code {policy.exit_code}"
         if policy.event is None
@@ -375,7 +370,7 @@ def _explain(policy: Policy, task: str | None) -> ExplainedPolicy:
     )
     where = f" in the task {task}" if task else ""
     wait = f" and {policy.timeout_seconds} s have passed" if policy.timeout_seconds else ""
-    return ExplainedPolicy(
+    return PolicyView(
         task=task,
         event=policy.event,
         exit_code=policy.exit_code,
@@ -385,7 +380,7 @@ def _explain(policy: Policy, task: str | None) -> ExplainedPolicy:
     )
 
 
-def _sum(policies: Sequence[ExplainedPolicy], most: int) -> str:
+def _sum(policies: Sequence[PolicyView], most: int) -> str:
     if not any(policy.action in RESTARTS for policy in policies):
         return "nothing is started again by a policy; the cluster's evictions are made good apart"
     times = {0: "never", 1: "once"}.get(most, f"{most} times")
