@@ -2,7 +2,7 @@
 
 KubeError
 ├── NotFound        404: the object or its namespace does not exist
-│   └── NotServed   404: the server does not serve the kind now; its objects may exist
+├── NotServed       404: the server does not serve the kind now; its objects may exist
 ├── AlreadyExists   409: an object of this name exists
 ├── Conflict        409: the object changed since it was read, or has another UID
 ├── Invalid         400, 422: the request is invalid, or an admission webhook refused it
@@ -54,10 +54,11 @@ class NotFound(KubeError):
     """The object or its namespace does not exist."""
 
 
-class NotServed(NotFound):
+class NotServed(KubeError):
     """The server does not serve the kind now, so that its objects may or may not exist.
 
-    This happens while the definition of a kind is changed (``served: false``) or recreated.
+    It is no NotFound, so that nobody takes it for the evidence that an object is gone. This happens
+    while the definition of a kind is changed (``served: false``) or recreated.
     """
 
 

@@ -19,7 +19,7 @@ from controller.jobs.containment import Containment
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin_models import NAMESPACED_VERBS, CompanionKind
 from controller.kube.client import Kube
-from controller.kube.errors import KubeError, NotFound, Unavailable
+from controller.kube.errors import KubeError, NotFound, NotServed, Unavailable
 from controller.kube.kinds import ACCESS_REVIEWS
 from controller.store.database import FencedStore
 from controller.store.instance import find_capabilities, store_capabilities
@@ -126,7 +126,7 @@ class CompanionRights:
         called = f"{kind.plural} of {kind.api_version}"
         try:
             served = await self._kube.resources(kind.api_version)
-        except NotFound:
+        except (NotFound, NotServed):
             served = {}
         found = served.get(kind.plural)
         if found is None:

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from controller.kube.client import Kube
 from controller.kube.decoding import FieldTransform
-from controller.kube.errors import Forbidden, KubeError, NotFound
+from controller.kube.errors import Forbidden, KubeError, NotFound, NotServed
 from controller.kube.kinds import POD_METRICS
 from controller.resource_metrics.sources import (
     MOST_PODS,
@@ -67,7 +67,7 @@ class PodMetricsSource:
                         raise SourceFailed(
                             "unavailable", f"the response has more than {MOST_PODS} pods"
                         )
-        except NotFound as error:
+        except (NotFound, NotServed) as error:
             raise SourceFailed("not_installed", str(error)) from error
         except Forbidden as error:
             raise SourceFailed("forbidden", str(error)) from error

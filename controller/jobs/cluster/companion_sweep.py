@@ -25,7 +25,7 @@ from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.containment import Containment
 from controller.jobs.history.job_record import recovery_name
 from controller.kube.client import Kube, Object
-from controller.kube.errors import Conflict, KubeError, NotFound, NotServed
+from controller.kube.errors import Conflict, KubeError, NotFound
 from controller.kube.kinds import COMMANDS, CONFIG_MAPS, NETWORK_POLICIES, SERVICES, Kind
 from controller.store.database import FencedStore
 from controller.store.jobs.existing_companions import (
@@ -176,8 +176,6 @@ class CompanionSweep:
     async def _is_gone(self, kind: Kind, one: ExistingCompanion) -> bool:
         try:
             await self._kube.get(kind, one.name, one.namespace)
-        except NotServed:
-            raise
         except NotFound:
             return True
         return False

@@ -25,7 +25,6 @@ from controller.kube.errors import (
     Invalid,
     KubeError,
     NotFound,
-    NotServed,
     Unavailable,
 )
 from controller.kube.kinds import (
@@ -198,8 +197,6 @@ class JobObjects:
     ) -> Literal["foreign", "pending", "taken"]:
         try:
             uid = await self._has_command(job_id, namespace, what)
-        except NotServed:
-            raise
         except NotFound:
             return "taken"  # Volcano has just carried it out
         return "foreign" if uid is None else "pending"

@@ -25,6 +25,7 @@ from controller.kube.errors import (
     Invalid,
     KubeError,
     NotFound,
+    NotServed,
     Throttled,
     Unauthorized,
     Unavailable,
@@ -111,7 +112,7 @@ TABLE: Final[tuple[Row, ...]] = (
     Row("namespace ends", lambda e: _refuses(e) and _says(_ENDING)(e),
         _always("waits"), "preparing"),
     # Its namespace, or the permissions in it, do not exist yet.
-    Row("not found", _is(NotFound), _always("waits"), "preparing"),
+    Row("not found", _is(NotFound, NotServed), _always("waits"), "preparing"),
     Row("not allowed", _is(Forbidden, Unauthorized), _always("waits"), "forbidden"),
     Row("changed meanwhile", _is(AlreadyExists, Conflict, Expired), _always("retried"), ""),
     # A failed test of a patch is not the job's fault: the object is read again.

@@ -51,6 +51,10 @@ def test_every_status_maps_to_its_error(status: int, body: dict[str, Any], kind:
     assert error.status == status
 
 
+def test_a_kind_that_is_not_served_is_no_evidence_that_an_object_is_gone() -> None:
+    assert not isinstance(error_from(404, {"message": "404 page not found"}), NotFound)
+
+
 @pytest.mark.parametrize(
     ("header", "details", "seconds"),
     [
