@@ -206,8 +206,8 @@ async def through_exec(system: LocalSystem, job: str, keys: int) -> list[Echo]:
     async with (
         AsyncExitStack() as stack,
         Kube.connect(system.kubeconfig_of("admin")) as kube,
-        PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor,
     ):
+        executor = PodExec(kube)
         target = await _container_of(kube, job)
         terminals = []
         for _ in range(TERMINALS):

@@ -51,9 +51,8 @@ from controller.resource_metrics.pod_metrics import PodMetricsSource
 from controller.resource_metrics.prometheus import PrometheusSource, make_session
 from controller.resource_metrics.sampler import MetricSampler, count_metric_samples
 from controller.resource_metrics.sources import Source
-from controller.sessions.control import JobSessions
 from controller.sessions.gateways import Activities, Notices, PublishedRoutes
-from controller.sessions.service import SessionService
+from controller.sessions.service import JobSessions, SessionService
 from controller.settings import ControllerSettings
 from controller.site.job_defaults import JobDefaults
 from controller.store.database import Store
@@ -368,13 +367,10 @@ def _gpus(jobs: JobDefaults) -> frozenset[str]:
 
 async def _start_hub(process: Process, kube: Kube, stack: AsyncExitStack) -> None:
     settings = process.settings
-    connecting = PodExec.connect(
-        kube.configuration, renew=kube.renew_credentials, follow=kube.follow_certificates
-    )
     hub = await stack.enter_async_context(
         serving_hub(
             store=process.store,
-            executor=await stack.enter_async_context(connecting),
+            executor=PodExec(kube),
             link_keys=settings.link_keys,
             listen=settings.hub_listen,
             advertise=settings.hub_advertise,

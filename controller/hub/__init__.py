@@ -14,18 +14,15 @@ With I/O:
 
 - ``shell``: one shell. It reads the stream into the scrollback at the pace of its clients; after an
   interrupt of a flood, without waiting for them (``interrupts``).
-- ``attached``: one client. It reads the scrollback at its own pace (``window``) and sends input.
+- ``attached``: one client. It reads the scrollback at its own pace and sends input.
 - ``held``: all shells of this process, kept equal to the store's terminals of this hub.
 - ``opening``: starts the best shell that a container has.
 - ``server``: the HTTP server and the role as a whole, which a process runs like this::
 
-    async with (
-        PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor,
-        serving_hub(
-            store=store, executor=executor, link_keys=settings.link_keys,
-            listen=settings.hub_listen, advertise=settings.hub_advertise, registry=registry,
-        ) as hub,
-    ):
+    async with serving_hub(
+        store=store, executor=PodExec(kube), link_keys=settings.link_keys,
+        listen=settings.hub_listen, advertise=settings.hub_advertise, registry=registry,
+    ) as hub:
         ...  # hub.address is where it listens, hub.problems() why it is not ready
 
 docs/terminals.md says what is promised.

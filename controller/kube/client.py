@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager, suppress
@@ -22,12 +21,12 @@ from controller.kube.decoding import (
     Part,
     read_list,
 )
-from controller.kube.errors import Conflict, Expired, Forbidden, NotFound, NotServed
+from controller.kube.errors import Conflict, Expired, Forbidden, NotFound
 from controller.kube.kinds import NAMESPACES, Kind
-from controller.kube.library import Configuration
 from controller.kube.transport import CALL_SECONDS, JSON, Request, Transport
 
 __all__ = ["Kube", "Object", "Objects", "Propagation", "path_of"]
+
 
 Propagation = Literal["Background", "Foreground", "Orphan"]
 
@@ -59,6 +58,8 @@ class Kube:
         self._transport = transport
         self.stream = transport.stream
         """Opens the body of a streamed response."""
+        self.websocket = transport.websocket
+        """Opens a WebSocket."""
 
     @classmethod
     @asynccontextmanager
@@ -70,15 +71,6 @@ class Kube:
         """
         async with Transport.connect(kubeconfig) as transport:
             yield cls(transport)
-
-    @property
-    def configuration(self) -> Configuration:
-        """The client library's configuration, for connections that are not plain HTTP."""
-        return self._transport.credentials.configuration
-
-    def follow_certificates(self, context: ssl.SSLContext) -> None:
-        """Have connections of *context* use certificates that are read later."""
-        self._transport.credentials.follow(context)
 
     def now(self) -> float:
         """Return unix seconds, by this machine's clock or the API server's: by the earlier one.
@@ -103,17 +95,6 @@ class Kube:
         """
         return self._transport.clock_offset
 
-    async def renew_credentials(self) -> None:
-        """Read the credentials again because the server refused them.
-
-        Raises:
-            Unavailable: If they cannot be read.
-        """
-        credentials = self._transport.credentials
-        await credentials.renew(credentials.generation)
-
-    # Verbs
-
     async def get(self, kind: Kind, name: str, namespace: str | None = None) -> Object:
         """Return an object.
 
@@ -126,7 +107,7 @@ class Kube:
         """Return the OpenAPI 3 document of a group and version, such as ``apis/apps/v1``.
 
         Raises:
-            NotFound: If the server has no such group.
+            NotServed: If the server has no such group.
         """
         return await self._transport.call("GET", f"/openapi/v3/{path}")
 
@@ -134,7 +115,7 @@ class Kube:
         """Return the resources of a group and version, such as ``policy/v1``, by their plurals.
 
         Raises:
-            NotFound: If the server does not serve them.
+            NotServed: If the server does not serve them.
         """
         root = "/apis" if "/" in api else "/api"
         response = await self._transport.call("GET", f"{root}/{api}")
@@ -306,8 +287,6 @@ class Kube:
             options["gracePeriodSeconds"] = grace_seconds
         try:
             await self._transport.call("DELETE", path_of(kind, namespace, name), body=options)
-        except NotServed:
-            raise
         except NotFound:
             return
 
@@ -323,8 +302,6 @@ class Kube:
         except Conflict:
             try:
                 found = await self.get(kind, name, namespace)
-            except NotServed:
-                raise
             except (NotFound, Forbidden):
                 return  # some kinds may be deleted but not read
             if found["metadata"].get("uid") == uid:
@@ -340,8 +317,6 @@ class Kube:
         """
         try:
             yield
-        except NotServed:
-            raise
         except NotFound:
             return
         except Forbidden:

@@ -1,37 +1,29 @@
 """Runs a command in a container over ``pods/exec``, as a byte stream of a terminal.
 
 The WebSocket uses ``v5.channel.k8s.io`` or, with API servers before 1.30, ``v4``: the first byte of
-each frame is its channel. This module uses aiohttp directly, with the configuration and credentials
-of ``kubernetes_asyncio``: that library's ``WsApiClient`` offers only v4 and does not tell the
-negotiated protocol. The half-close of stdin, which only v5 has, is not needed by a terminal, so
-both versions are treated alike.
+each frame is its channel. The half-close of stdin, which only v5 has, is not needed by a terminal,
+so both versions are treated alike.
 """
 
 from __future__ import annotations
 
 import asyncio
 import re
-import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable
+from contextlib import suppress
 from dataclasses import dataclass
 from socket import SO_RCVBUF, SO_SNDBUF, SOL_SOCKET
-from typing import Any, Final, Protocol, Self, TypeAlias
-from urllib.parse import quote, urlencode, urlsplit, urlunsplit
+from typing import Final, Protocol, TypeAlias
 
 import aiohttp
 import msgspec
 
+from controller.kube.client import Kube, path_of
 from controller.kube.errors import Unavailable
-from controller.kube.library import (
-    Configuration,
-    RESTClientObject,
-    prepare_connections,
-    tls_of,
-)
+from controller.kube.kinds import PODS
+from controller.kube.transport import WebSocket
 from shared.errors import FumaroleError
 from shared.text import whole_number
-from shared.tls import accept_plain_authorities
 
 PROTOCOLS: Final = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 OPEN_SECONDS: Final = 10.0
@@ -47,8 +39,6 @@ INPUT_BYTES: Final = 32 * 1024
 # behind them.
 BUFFER_BYTES: Final = 128 * 1024
 
-Socket: TypeAlias = aiohttp.ClientWebSocketResponse[bool]
-Renew: TypeAlias = Callable[[], Awaitable[None]]
 
 _UNREACHABLE: Final = re.compile(
     # The API server, about its connection to the kubelet.
@@ -135,39 +125,10 @@ class Executor(Protocol):
 
 
 class PodExec:
-    """Starts commands over ``pods/exec``. Create it with :meth:`connect`."""
+    """Starts commands over ``pods/exec``."""
 
-    def __init__(self, configuration: Configuration, rest: RESTClientObject, renew: Renew) -> None:
-        self._configuration = configuration
-        self._rest = rest
-        self._renew = renew
-
-    @classmethod
-    @asynccontextmanager
-    async def connect(
-        cls,
-        configuration: Configuration,
-        *,
-        renew: Renew,
-        follow: Callable[[ssl.SSLContext], None] = lambda _: None,
-    ) -> AsyncIterator[Self]:
-        """Open an executor; nothing is sent yet.
-
-        Args:
-            configuration: The API server and its credentials.
-            renew: Reads the credentials again when the API server refuses them.
-            follow: Has a TLS context use certificates that are read later.
-        """
-        # A pool of its own without a bound: in a shared pool, a hundred shells would leave no
-        # connection for other calls.
-        rest = RESTClientObject(configuration, maxsize=0)
-        prepare_connections(rest, configuration.host or "")
-        accept_plain_authorities(tls_of(rest))
-        follow(tls_of(rest))
-        try:
-            yield cls(configuration, rest, renew)
-        finally:
-            await rest.close()
+    def __init__(self, kube: Kube) -> None:
+        self._kube = kube
 
     async def open(self, container: ExecTarget, command: list[str]) -> TerminalStream:
         """Start *command* with a terminal.
@@ -190,42 +151,20 @@ class PodExec:
         except Unavailable as error:
             raise ExecFailed(f"pods/exec failed: {error}", status=401) from error
 
-    async def _connect(self, container: ExecTarget, command: list[str]) -> Socket:
-        try:
-            return await self._connect_once(container, command)
-        except aiohttp.WSServerHandshakeError as error:
-            if error.status != 401:
-                raise
-        await self._renew()
-        return await self._connect_once(container, command)
-
-    async def _connect_once(self, container: ExecTarget, command: list[str]) -> Socket:
-        options: dict[str, Any] = {}
-        if self._rest.proxy:
-            options |= {"proxy": self._rest.proxy, "proxy_headers": self._rest.proxy_headers}
-        if self._rest.server_hostname:
-            options["server_hostname"] = self._rest.server_hostname
-        socket: Socket = await self._rest.pool_manager.ws_connect(
-            exec_url(self._configuration.host or "", container, command),
-            protocols=PROTOCOLS,
-            headers=await self._credentials(),
-            autoclose=False,
-            autoping=False,
-            **options,
-        )
+    async def _connect(self, container: ExecTarget, command: list[str]) -> WebSocket:
+        # With a terminal, stderr is not separate.
+        query = [("container", container.name), ("stdin", "1"), ("stdout", "1"), ("tty", "1")]
+        query += [("command", part) for part in command]
+        path = path_of(PODS, container.namespace, container.pod, "exec")
+        socket = await self._kube.websocket(path, query, PROTOCOLS)
         if socket.protocol not in PROTOCOLS:
             await socket.close()
             raise ExecFailed("the API server supports none of our exec protocols")
         _bound_buffers(socket)
         return socket
 
-    async def _credentials(self) -> dict[str, str]:
-        """Return the current credentials as headers; empty with a client certificate."""
-        bearer = (await self._configuration.auth_settings()).get("BearerToken")
-        return {"Authorization": bearer["value"]} if bearer and bearer["value"] else {}
 
-
-def _bound_buffers(socket: Socket) -> None:
+def _bound_buffers(socket: WebSocket) -> None:
     """Bound the kernel's buffers; Linux allocates twice this number."""
     connection = socket.get_extra_info("socket")
     if connection is not None:
@@ -233,22 +172,10 @@ def _bound_buffers(socket: Socket) -> None:
         connection.setsockopt(SOL_SOCKET, SO_SNDBUF, BUFFER_BYTES)
 
 
-def exec_url(host: str, container: ExecTarget, command: list[str]) -> str:
-    """Return the WebSocket URL that runs *command* in *container* with a terminal."""
-    base = urlsplit(host)
-    scheme = "wss" if base.scheme == "https" else "ws"
-    namespace, pod = quote(container.namespace, safe=""), quote(container.pod, safe="")
-    path = f"{base.path.rstrip('/')}/api/v1/namespaces/{namespace}/pods/{pod}/exec"
-    # With a terminal, stderr is not separate.
-    flags = [("container", container.name), ("stdin", "1"), ("stdout", "1"), ("tty", "1")]
-    query = urlencode([*flags, *(("command", part) for part in command)])
-    return urlunsplit((scheme, base.netloc, path, query, ""))
-
-
 class ExecStream:
     """A connected ``pods/exec`` stream; see :class:`TerminalStream`."""
 
-    def __init__(self, socket: Socket) -> None:
+    def __init__(self, socket: WebSocket) -> None:
         self._socket = socket
         self._status = b""
         self._exited: Exited | None = None

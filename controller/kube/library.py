@@ -4,8 +4,9 @@ Its packages import some 800 modules, which takes a second of every start. Three
 are loaded lazily here, when something such as a third-party plugin first uses one of their names.
 After that they are ordinary packages.
 
-The HTTP client takes only a proxy from the environment, and reads it once. By itself, aiohttp looks
-for a proxy and for a ``.netrc`` on each call, in a thread of the loop's executor. That is
+The library reads kubeconfigs; requests are sent by aiohttp. It takes only a proxy from the
+environment, which is read once. By itself, aiohttp looks for a proxy and for a ``.netrc`` on each
+call, in a thread of the loop's executor. That is
 expensive, and hanging hooks of plugins may occupy all of these threads. Also, if a ``.netrc`` has
 an entry for the server, aiohttp refuses calls that carry a token.
 """
@@ -27,6 +28,9 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
+
+from shared.tls import make_client_tls
+from shared.version import VERSION
 
 _LAZY: Final = (
     "kubernetes_asyncio",
@@ -75,7 +79,6 @@ from kubernetes_asyncio.client.configuration import Configuration  # noqa: E402
 
 # The library's own modules import these names from the package, which must stay lazy.
 vars(kubernetes_asyncio.client).update(ApiClient=ApiClient, Configuration=Configuration)
-RESTClientObject = kubernetes_asyncio.client.rest.RESTClientObject
 
 from kubernetes_asyncio.config import (  # noqa: E402
     ConfigException,
@@ -91,33 +94,37 @@ __all__ = [
     "ConfigException",
     "Configuration",
     "KubeConfigMerger",
-    "RESTClientObject",
     "forget_lost_files",
     "load_incluster_config",
     "load_kube_config",
-    "prepare_connections",
+    "make_session",
+    "make_tls",
     "proxy_for",
     "remove_files_except",
-    "tls_of",
 ]
 
 READ_BUFFER: Final = 2**18
-"""A stream with a slow reader buffers twice as much. The library's own limit is larger, for lines
-that are whole objects; here ``watch`` assembles lines itself."""
+"""A stream with a slow reader buffers twice as much; ``watch`` assembles lines itself."""
 
 
-def prepare_connections(rest: Any, host: str) -> None:
-    """Have *rest*, the library's client, use the proxy that the environment now has for *host*.
+def make_tls(configuration: Configuration) -> ssl.SSLContext:
+    """Return the TLS context for the API server, with its authorities."""
+    context = make_client_tls(configuration.ssl_ca_cert)
+    if not configuration.verify_ssl:
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    return context
 
-    The ``proxy-url`` of a kubeconfig takes precedence. The kernel probes silent connections.
+
+def make_session(tls: ssl.SSLContext, *, limit: int) -> aiohttp.ClientSession:
+    """Return a client whose connections are opened with *tls*; the kernel probes silent ones.
+
+    It has at most *limit* connections; 0: any number.
     """
-    unused = rest.pool_manager.connector
-    rest.pool_manager.detach()
-    connector = aiohttp.TCPConnector(
-        limit=unused.limit, ssl=unused._ssl, socket_factory=_make_socket
+    return aiohttp.ClientSession(
+        connector=aiohttp.TCPConnector(limit=limit, ssl=tls, socket_factory=_make_socket),
+        headers={"User-Agent": f"Fumarole/{VERSION}"},
+        read_bufsize=READ_BUFFER,
     )
-    rest.pool_manager = aiohttp.ClientSession(connector=connector, read_bufsize=READ_BUFFER)
-    rest.proxy = rest.proxy or proxy_for(host)
 
 
 # As Go's and thus kubectl's connections: load balancers and NAT forget idle ones after some
@@ -168,12 +175,6 @@ def remove_files_except(names: Iterable[str | None]) -> None:
             with suppress(OSError):
                 Path(name).unlink()
             del files[content]
-
-
-def tls_of(rest: Any) -> ssl.SSLContext:
-    """Return the TLS context with which *rest*, the library's client, opens connections."""
-    context: ssl.SSLContext = rest.pool_manager.connector._ssl
-    return context
 
 
 def proxy_for(url: str) -> str | None:

@@ -6,15 +6,17 @@ Credentials are read again before they expire, and after the server has refused 
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import os
 import ssl
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self, TypeAlias
+from typing import Any, Final, Self, TypeAlias
+from urllib.parse import urlencode
 
 import aiohttp
 
@@ -23,18 +25,16 @@ from controller.kube.errors import KubeError, Throttled, Unavailable, error_from
 from controller.kube.kinds import POD_METRICS
 from controller.kube.kubeconfig import DEFAULT, MALFORMED, cause_of
 from controller.kube.library import (
-    ApiClient,
     Configuration,
-    RESTClientObject,
     forget_lost_files,
     load_incluster_config,
     load_kube_config,
-    prepare_connections,
+    make_session,
+    make_tls,
+    proxy_for,
     remove_files_except,
-    tls_of,
 )
 from shared.text import http_date, retry_after
-from shared.tls import accept_plain_authorities
 
 CALL_SECONDS: Final = 30.0
 PAUSES_SECONDS: Final = (0.2, 0.8)
@@ -72,6 +72,8 @@ _OF_METRICS_SERVER: Final = f"/apis/{POD_METRICS.api}/"
 Certificates: TypeAlias = tuple[bytes, ...]
 """The contents of the files of authorities, client certificate and client key."""
 
+WebSocket: TypeAlias = aiohttp.ClientWebSocketResponse[bool]
+
 log = logging.getLogger(__name__)
 
 
@@ -80,7 +82,8 @@ class Credentials:
 
     ``generation`` counts how often credentials were read again. Authorities and client
     certificates are read with the tokens: clusters rotate them, and exec credential plugins issue
-    certificates for as little as an hour.
+    certificates for as little as an hour. Connections that ``tls`` opens later use those that were
+    read last. An authority that is removed stays trusted until the process ends.
 
     Args:
         kubeconfig: A kubeconfig's path; None: the in-cluster configuration if this is a pod, else
@@ -92,7 +95,7 @@ class Credentials:
         self._lock = asyncio.Lock()
         self._read_at = 0.0
         self._certificates: Certificates = ()
-        self._contexts: list[ssl.SSLContext] = []
+        self.tls: ssl.SSLContext
         self.generation = 0
         self.configuration = Configuration()
 
@@ -105,19 +108,17 @@ class Credentials:
         await self._load_into(self.configuration)
         self._take_certificates(self.configuration)
         self._read_at = time.monotonic()
-        self.configuration.refresh_api_key_hook = self._refresh_hook
+
+    async def headers(self) -> dict[str, str]:
+        """Return the current credentials as headers; empty with a client certificate."""
+        await self.refresh()
+        token = self.configuration.api_key.get("BearerToken")
+        return {"Authorization": token} if token else {}
 
     @property
     def has_certificate(self) -> bool:
         """Whether there is a client certificate; a connection keeps the one that it opened with."""
         return bool(self.configuration.cert_file)
-
-    def follow(self, context: ssl.SSLContext) -> None:
-        """Have connections that *context* opens later use the certificates that are read then.
-
-        An authority that is removed stays trusted until the process ends.
-        """
-        self._contexts.append(context)
 
     async def renew(self, generation: int) -> None:
         """Read the credentials again because the server refused those of *generation*.
@@ -148,20 +149,19 @@ class Credentials:
                 return
             # First into an unused context: a key may be written later than its certificate.
             # (An SSLError is an OSError.)
-            for context in (ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), *self._contexts):
-                _load_certificates(context, fresh)
+            _load_certificates(ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT), fresh)
+            if not self._certificates:
+                self.tls = make_tls(fresh)
+            _load_certificates(self.tls, fresh)
         except OSError as error:
             raise Unavailable(f"certificates cannot be used: {error}") from error
-        if self._contexts:
+        if self._certificates:
             log.info("reloaded the certificates for the API server")
         self._certificates = found
         names = fresh.ssl_ca_cert, fresh.cert_file, fresh.key_file
         current = self.configuration
         current.ssl_ca_cert, current.cert_file, current.key_file = names
         remove_files_except(names)
-
-    async def _refresh_hook(self, _configuration: Configuration) -> None:
-        await self.refresh()
 
     async def refresh(self) -> None:
         """Read the credentials again if the last time was long ago; on failure, keep them."""
@@ -233,10 +233,20 @@ class Request:
 class Transport:
     """Sends requests with the client's credentials; every method raises KubeError on failure."""
 
-    def __init__(self, api: ApiClient, credentials: Credentials, streams: RESTClientObject) -> None:
-        self._api = api
-        self._streams = streams
+    def __init__(
+        self, credentials: Credentials, calls: aiohttp.ClientSession, streams: aiohttp.ClientSession
+    ) -> None:
+        configuration = credentials.configuration
         self.credentials = credentials
+        self._calls = calls
+        self._streams = streams
+        self._server = configuration.host or ""
+        self._options: dict[str, Any] = {
+            # The ``proxy-url`` of a kubeconfig takes precedence.
+            "proxy": configuration.proxy or proxy_for(self._server),
+            "proxy_headers": configuration.proxy_headers,
+            "server_hostname": configuration.tls_server_name,
+        }
         self.clock_offset = 0.0
         """How far the API server's clock is ahead of this machine's, in seconds."""
 
@@ -250,19 +260,14 @@ class Transport:
         """
         credentials = Credentials(kubeconfig)
         await credentials.load()
-        configuration = credentials.configuration
-        async with ApiClient(configuration) as api:
-            # Streams have an unbounded pool of their own: hundreds of followed logs would leave
-            # none of the shared pool's hundred connections for calls.
-            streams = RESTClientObject(configuration, maxsize=0)
-            for rest in (api.rest_client, streams):
-                prepare_connections(rest, configuration.host or "")
-                accept_plain_authorities(tls_of(rest))
-                credentials.follow(tls_of(rest))
-            try:
-                yield cls(api, credentials, streams)
-            finally:
-                await streams.close()
+        limit = credentials.configuration.connection_pool_maxsize
+        # Streams have an unbounded pool of their own: hundreds of followed logs and shells would
+        # leave none of the shared pool's hundred connections for calls.
+        async with (
+            make_session(credentials.tls, limit=limit) as calls,
+            make_session(credentials.tls, limit=0) as streams,
+        ):
+            yield cls(credentials, calls, streams)
 
     async def call(
         self,
@@ -290,7 +295,7 @@ class Transport:
     async def once(self, request: Request) -> Object:
         """Return the object in the response, without a retry."""
         timeout = aiohttp.ClientTimeout(total=CALL_SECONDS)
-        response = await self._respond(self._api.rest_client, request, timeout)
+        response = await self._respond(self._calls, request, timeout)
         async with response:
             if not 200 <= response.status < 300:
                 raise await _refusal(response)
@@ -323,18 +328,49 @@ class Transport:
             response.close()
 
     async def _respond(
-        self, rest: RESTClientObject, request: Request, timeout: aiohttp.ClientTimeout
+        self, session: aiohttp.ClientSession, request: Request, timeout: aiohttp.ClientTimeout
     ) -> aiohttp.ClientResponse:
         """Return the response; after a 401, repeat the request with new credentials."""
         generation = self.credentials.generation
-        response = await self._send(rest, request, timeout)
+        response = await self._send(session, request, timeout)
         renewals = 0
         while response.status == 401 and renewals < self._most_renewals:
             response.close()
             await self.credentials.renew(generation)
-            response = await self._send(rest, request, timeout, last=True)
+            response = await self._send(session, request, timeout, last=True)
             renewals += 1
         return response
+
+    async def websocket(
+        self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> WebSocket:
+        """Open a WebSocket, whose Pings and Closes are left to the caller.
+
+        Raises:
+            aiohttp.ClientError, OSError: If it cannot be opened; a WSServerHandshakeError has the
+                server's status.
+            Unavailable: If credentials that the server has refused cannot be read again.
+        """
+        generation, renewals = self.credentials.generation, 0
+        while True:
+            try:
+                socket: WebSocket = await self._streams.ws_connect(
+                    self._url(path, query),
+                    protocols=protocols,
+                    headers=await self.credentials.headers(),
+                    autoclose=False,
+                    autoping=False,
+                    **self._options,
+                )
+                return socket
+            except aiohttp.WSServerHandshakeError as error:
+                if error.status != 401 or renewals == self._most_renewals:
+                    raise
+            await self.credentials.renew(generation)
+            renewals += 1
+
+    def _url(self, path: str, query: Mapping[str, str] | Sequence[tuple[str, str]]) -> str:
+        return f"{self._server}{path}" + (f"?{urlencode(query)}" if query else "")
 
     @property
     def _most_renewals(self) -> int:
@@ -342,7 +378,7 @@ class Transport:
 
     async def _send(
         self,
-        rest: RESTClientObject,
+        session: aiohttp.ClientSession,
         request: Request,
         timeout: aiohttp.ClientTimeout,
         *,
@@ -350,21 +386,16 @@ class Transport:
     ) -> aiohttp.ClientResponse:
         """Return the response; with *last*, the connection is not reused."""
         own = {"Accept": request.accept, "Content-Type": request.content_type}
-        headers = {**self._api.default_headers, **own} | ({"Connection": "close"} if last else {})
-        if not self.credentials.configuration.api_key:  # else the library refreshes them below
-            await self.credentials.refresh()
+        headers = own | await self.credentials.headers() | ({"Connection": "close"} if last else {})
         with _translated():
-            # Not call_api: it copies the body three times, looking for the library's models.
-            await self._api.update_params_for_auth(headers, [], ["BearerToken"])
             began = time.time()
-            response: aiohttp.ClientResponse = await rest.request(
+            response = await session.request(
                 request.method,
-                f"{self._api.configuration.host}{request.path}",
-                query_params=dict(request.query),
+                self._url(request.path, request.query),
+                data=None if request.body is None else json.dumps(request.body),
                 headers=headers,
-                body=request.body,
-                _preload_content=False,
-                _request_timeout=timeout,
+                timeout=timeout,
+                **self._options,
             )
         if not request.path.startswith(_OF_METRICS_SERVER):
             self._compare_clocks(response.headers.get("Date", ""), began=began)

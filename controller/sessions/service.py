@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, field, replace
 from typing import Annotated, Literal, NamedTuple, Protocol
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -32,13 +32,16 @@ from controller.store.sessions.session_rows import (
     Session,
     SessionFilter,
     end_session,
+    end_sessions_of,
     find_session,
     find_sessions,
     insert_session,
+    live_sessions_of,
     make_sid,
     newest_sessions,
     sessions_among,
 )
+from shared.audit import AuditRecord, write_audit
 from shared.errors import FumaroleError
 from shared.events import GrantRevoked
 from shared.reports import Activity
@@ -335,3 +338,46 @@ async def _opened_before(
 def host_of(sid: str, base_domain: str) -> str:
     """Return the host of a session."""
     return f"{sid}.{base_domain}"
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class JobSessions:
+    """The operations on a job's sessions that plugins may call."""
+
+    store: Store
+    _: KW_ONLY
+    clock: Callable[[], float]
+    """Unix seconds."""
+    enqueue: Callable[[str], None]
+    """Called with the id of a job whose routes may have changed."""
+
+    async def routes_may_have_changed(self, job_id: str) -> None:
+        """Have the routes of the job's sessions reconciled soon."""
+        self.enqueue(job_id)
+
+    async def end_sessions(self, job_id: str, *, reason: str) -> None:
+        """End all sessions of the job for good.
+
+        Raises:
+            StoreUnavailable: If the store cannot be written.
+        """
+        async with self.store.read() as transaction:
+            # Most jobs have no session, and a writing transaction waits for the disk.
+            live = await live_sessions_of(transaction, [job_id])
+        if not live:
+            return
+        async with self.store.write() as transaction:
+            await end_sessions_of(transaction, job_id, reason=reason, now=self.clock())
+        for one in live:
+            write_audit(
+                AuditRecord(
+                    event="ended",
+                    time=self.clock(),
+                    sid=one.sid,
+                    job=job_id,
+                    rank=one.rank,
+                    kind=one.kind,
+                    reason=reason,
+                )
+            )
+        self.enqueue(job_id)

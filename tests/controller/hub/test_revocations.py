@@ -281,10 +281,7 @@ def test_a_missing_claim_matches_no_revocation() -> None:
 
 @pytest.fixture
 async def in_pod(store: Store, clock: Clock, session: None, kube: Kube) -> AsyncIterator[Hub]:
-    async with (
-        PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor,
-        hub_serving(store, clock, executor) as hub,
-    ):
+    async with hub_serving(store, clock, PodExec(kube)) as hub:
         async with store.write() as transaction:
             await transaction.execute(sa.update(tables.jobs).values(namespace="default"))
             (heartbeat,) = await read_heartbeats(transaction)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from pathlib import Path
 
 import aiohttp
 import pytest
-from kubernetes_asyncio.client import Configuration
 
 from controller.hub.protocol import ENDED, REPLACED
 from controller.hub.server import Address, dialled
+from controller.kube.client import Kube
 from controller.kube.exec import ExecFailed, PodExec
 from controller.store.database import Store
 from controller.store.instance import read_heartbeats
@@ -18,6 +19,7 @@ from shared.link import AttachTokens
 from tests.clock import Clock
 from tests.controller.hub.attaching import LINK_KEY, SID, Hub, assign, hub_serving
 from tests.controller.hub.streams import FakeExecutor
+from tests.controller.kube.api_server import write_kubeconfig
 from tests.controller.kube.exec_server import serving
 from tests.controller.running import eventually
 
@@ -192,16 +194,14 @@ def test_the_unspecified_address_is_not_advertised(taken: Address) -> None:
 # A real shell
 
 
-async def test_a_real_shell_runs_over_pods_exec(store: Store, clock: Clock, session: None) -> None:
-    async def renew() -> None:
-        raise AssertionError
-
+async def test_a_real_shell_runs_over_pods_exec(
+    store: Store, clock: Clock, session: None, tmp_path: Path
+) -> None:
     async with serving() as server:
-        configuration = Configuration(host=server.url)
-        configuration.api_key = {"BearerToken": "Bearer good"}
+        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.url, "good")
         async with (
-            PodExec.connect(configuration, renew=renew) as executor,
-            hub_serving(store, clock, executor) as hub,
+            Kube.connect(kubeconfig) as kube,
+            hub_serving(store, clock, PodExec(kube)) as hub,
         ):
             await assign(hub)
             client = await hub.attach()

@@ -12,12 +12,12 @@ from typing import Any
 
 import aiohttp
 import pytest
-from kubernetes_asyncio.client import Configuration
 from prometheus_client import CollectorRegistry
 
 from controller.hub.protocol import SUBPROTOCOL
 from controller.hub.scrollback import Scrollbacks
 from controller.hub.server import serving_hub
+from controller.kube.client import Kube
 from controller.kube.exec import PodExec
 from controller.sessions.terminals import target_id, target_path
 from controller.store.database import Store
@@ -29,6 +29,7 @@ from shared.settings import key_file
 from tests.contract.rig import Rig, Session, running_rig
 from tests.controller.hub.attaching import Client
 from tests.controller.hub.rows import insert_job
+from tests.controller.kube.api_server import write_kubeconfig
 from tests.controller.kube.exec_server import ExecServer, serving
 
 
@@ -87,13 +88,12 @@ async def commands() -> AsyncIterator[ExecServer]:
 
 @pytest.fixture
 async def terminal(tmp_path: Path, store: Store, commands: ExecServer) -> AsyncIterator[Terminal]:
-    configuration = Configuration(host=commands.url)
-    configuration.api_key = {"BearerToken": "Bearer good"}
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", commands.url, "good")
     async with (
         running_rig(tmp_path) as rig,
-        PodExec.connect(configuration, renew=_no_renewal) as executor,
+        Kube.connect(kubeconfig) as kube,
         serving_hub(
-            store=store, executor=executor, link_keys=key_file(str(tmp_path / "link.key")),
+            store=store, executor=PodExec(kube), link_keys=key_file(str(tmp_path / "link.key")),
             listen=("127.0.0.1", 0), advertise=None, registry=CollectorRegistry(),
             scrollbacks=Scrollbacks(),
         ) as hub,
@@ -106,10 +106,6 @@ async def terminal(tmp_path: Path, store: Store, commands: ExecServer) -> AsyncI
         await terminal.publish()
         async with terminal.exits:
             yield terminal
-
-
-async def _no_renewal() -> None:
-    raise AssertionError
 
 
 async def test_users_share_a_shell_and_a_restarted_gateway_reattaches(terminal: Terminal) -> None:

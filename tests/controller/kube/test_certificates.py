@@ -146,9 +146,9 @@ async def test_an_authority_without_key_identifiers_is_trusted(
 ) -> None:
     async with connected(tmp_path, server) as (kube, _site):
         await kube.list(PODS)  # on another connection
-        async with PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor:
-            with pytest.raises(ExecFailed, match="refused with 200"):
-                await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
+        executor = PodExec(kube)
+        with pytest.raises(ExecFailed, match="refused with 200"):
+            await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
 
 
 @pytest.mark.usefixtures("strict_by_default")
@@ -221,12 +221,9 @@ async def test_files_of_certificates_that_are_not_used_any_more_are_removed(
         # One is the authority's; certificate and key are in the other one.
         assert (len(before), len(after), len(after & before)) == (2, 2, 1)
         # Connections that are opened later begin with these.
-        opening = PodExec.connect(
-            kube.configuration, renew=kube.renew_credentials, follow=kube.follow_certificates
-        )
-        async with opening as executor:
-            with pytest.raises(ExecFailed, match="refused with 200"):
-                await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
+        executor = PodExec(kube)
+        with pytest.raises(ExecFailed, match="refused with 200"):
+            await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
 
 
 async def test_a_certificate_without_its_key_is_not_loaded_yet(
@@ -249,15 +246,12 @@ async def test_a_certificate_without_its_key_is_not_loaded_yet(
 
 async def test_exec_connections_trust_the_new_authority(tmp_path: Path, server: Server) -> None:
     async with connected(tmp_path, server) as (kube, site):
-        opening = PodExec.connect(
-            kube.configuration, renew=kube.renew_credentials, follow=kube.follow_certificates
-        )
-        async with opening as executor:
-            await site.serve_with_new_authority("two")
-            await kube.get(PODS, "a", "ns")
-            # A response without WebSocket shows that TLS accepted the connection.
-            with pytest.raises(ExecFailed, match="refused with 200"):
-                await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
+        executor = PodExec(kube)
+        await site.serve_with_new_authority("two")
+        await kube.get(PODS, "a", "ns")
+        # A response without WebSocket shows that TLS accepted the connection.
+        with pytest.raises(ExecFailed, match="refused with 200"):
+            await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
 
 
 async def test_a_permanently_invalid_certificate_is_refused(tmp_path: Path, server: Server) -> None:

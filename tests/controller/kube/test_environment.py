@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -12,7 +13,7 @@ import pytest
 
 from controller.kube.client import Kube
 from controller.kube.kinds import PODS
-from controller.kube.library import RESTClientObject, prepare_connections, proxy_for
+from controller.kube.library import make_session, proxy_for
 from tests.controller.kube.api_server import (
     Script,
     says,
@@ -23,6 +24,7 @@ from tests.controller.kube.api_server import (
 )
 
 ASKED = says(thing("a", "1"))
+TLS = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 
 @pytest.fixture(autouse=True)
@@ -44,21 +46,18 @@ async def test_a_netrc_entry_is_ignored(tmp_path: Path, monkeypatch: pytest.Monk
 
 async def test_a_silent_connection_is_probed(tmp_path: Path) -> None:
     """A load balancer forgets idle connections, such as that of a followed log, without a word."""
-    async with serving(Script(streams(then="hang")), tmp_path) as kube:
-        rest = RESTClientObject(kube.configuration, maxsize=0)
-        prepare_connections(rest, kube.configuration.host or "")
-        try:
-            async with rest.pool_manager.get(f"{kube.configuration.host}/log") as response:
-                connection = response.connection
-                assert connection is not None
-                assert connection.transport is not None
-                sock = connection.transport.get_extra_info("socket")
-                assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
-                probes = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
-                found = [sock.getsockopt(socket.IPPROTO_TCP, option) for option in probes]
-                assert found == [30, 10, 3]
-        finally:
-            await rest.close()
+    script = Script(ASKED, streams(then="hang"))
+    async with serving(script, tmp_path) as kube, make_session(TLS, limit=0) as session:
+        await kube.get(PODS, "a", "ns")
+        async with session.get(f"http://{script.hosts[0]}/log") as response:
+            connection = response.connection
+            assert connection is not None
+            assert connection.transport is not None
+            sock = connection.transport.get_extra_info("socket")
+            assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            probes = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+            found = [sock.getsockopt(socket.IPPROTO_TCP, option) for option in probes]
+            assert found == [30, 10, 3]
 
 
 async def test_hooks_that_block_all_threads_delay_no_call(tmp_path: Path) -> None:
@@ -79,7 +78,8 @@ async def test_a_proxy_from_the_environment_is_used(
 ) -> None:
     script = Script(ASKED)
     async with serving(script, tmp_path) as proxy:
-        monkeypatch.setenv("HTTP_PROXY", str(proxy.configuration.host))
+        await proxy.get(PODS, "a", "ns")
+        monkeypatch.setenv("HTTP_PROXY", f"http://{script.hosts.pop()}")
         path = write_kubeconfig(tmp_path / "other", "http://api.example.com")
         async with Kube.connect(path) as kube:
             await kube.get(PODS, "a", "ns")

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from kubernetes_asyncio.client import Configuration
 
 from controller.kube import exec as exec_module
+from controller.kube.client import Kube
 from controller.kube.exec import (
     BUFFER_BYTES,
     ExecFailed,
@@ -19,9 +19,9 @@ from controller.kube.exec import (
     Exited,
     PodExec,
     TerminalStream,
-    exec_url,
     read_status,
 )
+from tests.controller.kube.api_server import write_kubeconfig
 from tests.controller.kube.exec_server import ExecServer, serving
 
 WHERE = ExecTarget("jobs", "j-one-job-0", "job")
@@ -33,20 +33,10 @@ async def server() -> AsyncIterator[ExecServer]:
         yield server
 
 
-def make_configuration(server: ExecServer, token: str = "good") -> Configuration:
-    configuration = Configuration(host=server.url)
-    configuration.api_key = {"BearerToken": f"Bearer {token}"}
-    return configuration
-
-
-async def no_renewal() -> None:
-    raise AssertionError("the credentials are good")
-
-
 @pytest.fixture
-async def executor(server: ExecServer) -> AsyncIterator[PodExec]:
-    async with PodExec.connect(make_configuration(server), renew=no_renewal) as executor:
-        yield executor
+async def executor(server: ExecServer, tmp_path: Path) -> AsyncIterator[PodExec]:
+    async with Kube.connect(write_kubeconfig(tmp_path / "kubeconfig", server.url, "good")) as kube:
+        yield PodExec(kube)
 
 
 async def until_ended(stream: TerminalStream) -> tuple[bytes, Exited]:
@@ -68,11 +58,14 @@ async def read_until(stream: TerminalStream, text: bytes) -> bytes:
     return output
 
 
-def test_the_exec_url_names_pod_container_and_command() -> None:
-    url = exec_url("https://k:6443/base/", ExecTarget("a/b", "p?", "c&d"), ["sh", "-c", "a b&c"])
-    assert url == (
-        "wss://k:6443/base/api/v1/namespaces/a%2Fb/pods/p%3F/exec"
-        "?container=c%26d&stdin=1&stdout=1&tty=1&command=sh&command=-c&command=a+b%26c"
+async def test_the_exec_request_names_pod_container_and_command(
+    server: ExecServer, executor: PodExec
+) -> None:
+    stream = await executor.open(ExecTarget("a/b", "p?", "c&d"), ["true", "a b&c"])
+    await stream.close()
+    assert server.requests[0].raw_path == (
+        "/k8s/api/v1/namespaces/a%2Fb/pods/p%3F/exec"
+        "?container=c%26d&stdin=1&stdout=1&tty=1&command=true&command=a+b%26c"
     )
 
 
@@ -266,33 +259,27 @@ async def test_a_refusal_before_the_upgrade_has_its_status(
     assert raised.value.status == status
 
 
-async def test_an_unreachable_server_is_unavailable(server: ExecServer) -> None:
-    configuration = Configuration(host="http://127.0.0.1:1")
-    async with PodExec.connect(configuration, renew=no_renewal) as executor:
+async def test_an_unreachable_server_is_unavailable(tmp_path: Path) -> None:
+    nowhere = write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1")
+    async with Kube.connect(nowhere) as kube:
         with pytest.raises(ExecFailed) as raised:
-            await executor.open(WHERE, ["true"])
+            await PodExec(kube).open(WHERE, ["true"])
     assert raised.value.status == 0
 
 
-async def test_refused_credentials_are_read_again_once(server: ExecServer) -> None:
-    configuration = make_configuration(server, token="old")
-    renewals = 0
-
-    async def renew() -> None:
-        nonlocal renewals
-        renewals += 1
-        configuration.api_key = {"BearerToken": "Bearer good"}
-
-    async with PodExec.connect(configuration, renew=renew) as executor:
-        stream = await executor.open(WHERE, ["true"])
+async def test_refused_credentials_are_read_again_once(server: ExecServer, tmp_path: Path) -> None:
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", server.url, "old")
+    async with Kube.connect(kubeconfig) as kube:
+        write_kubeconfig(kubeconfig, server.url, "good")
+        stream = await PodExec(kube).open(WHERE, ["true"])
         await until_ended(stream)
         await stream.close()
-        assert renewals == 1
+        assert len(server.requests) == 2
         server.tokens = {"better"}
         with pytest.raises(ExecFailed) as raised:
-            await executor.open(WHERE, ["true"])
+            await PodExec(kube).open(WHERE, ["true"])
         assert raised.value.status == 401
-        assert renewals == 2
+        assert len(server.requests) == 4
 
 
 async def test_more_execs_than_a_pool_has_connections(executor: PodExec) -> None:

@@ -60,62 +60,62 @@ async def read_until(stream: TerminalStream, text: bytes) -> bytes:
 
 
 async def test_a_shell_in_a_pod(kube: Kube) -> None:
-    async with PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor:
-        stream, first = await open_shell(executor, WHERE)
-        assert b"5522" not in first
-        await stream.resize(100, 30)
-        await stream.send(b"echo $((6*7))-$TERM-$-; stty size; hostname\n")
-        output = await read_until(stream, b"\np1")
-        assert b"\n42-xterm-256color-" in output or b"\r42-xterm-256color-" in output
-        assert b"30 100" in output
-        await stream.send(b"exit 5\n")
-        async with asyncio.timeout(10):
-            while isinstance(received := await stream.receive(), bytes):
-                pass
-        assert isinstance(received, Exited)
-        assert (received.code, received.lost) == (5, False)
-        await stream.close()
+    executor = PodExec(kube)
+    stream, first = await open_shell(executor, WHERE)
+    assert b"5522" not in first
+    await stream.resize(100, 30)
+    await stream.send(b"echo $((6*7))-$TERM-$-; stty size; hostname\n")
+    output = await read_until(stream, b"\np1")
+    assert b"\n42-xterm-256color-" in output or b"\r42-xterm-256color-" in output
+    assert b"30 100" in output
+    await stream.send(b"exit 5\n")
+    async with asyncio.timeout(10):
+        while isinstance(received := await stream.receive(), bytes):
+            pass
+    assert isinstance(received, Exited)
+    assert (received.code, received.lost) == (5, False)
+    await stream.close()
 
-        # After the hang-up its program gets a signal and does not stay in the pod.
-        stream, _ = await open_shell(executor, WHERE)
-        await stream.send(b"exec sleep 98765\n")
-        look = ["sh", "-c", "grep -la 9876[5] /proc/[0-9]*/cmdline; echo end"]
+    # After the hang-up its program gets a signal and does not stay in the pod.
+    stream, _ = await open_shell(executor, WHERE)
+    await stream.send(b"exec sleep 98765\n")
+    look = ["sh", "-c", "grep -la 9876[5] /proc/[0-9]*/cmdline; echo end"]
 
-        async def runs() -> bool:
-            looking = await executor.open(WHERE, look)
-            found = await read_until(looking, b"end\r\n")
-            await looking.close()
-            return b"/proc/" in found
+    async def runs() -> bool:
+        looking = await executor.open(WHERE, look)
+        found = await read_until(looking, b"end\r\n")
+        await looking.close()
+        return b"/proc/" in found
 
-        async with asyncio.timeout(20):
-            while not await runs():
-                await asyncio.sleep(0.1)
-        await stream.close()
-        async with asyncio.timeout(20):
-            while await runs():
-                await asyncio.sleep(0.1)
+    async with asyncio.timeout(20):
+        while not await runs():
+            await asyncio.sleep(0.1)
+    await stream.close()
+    async with asyncio.timeout(20):
+        while await runs():
+            await asyncio.sleep(0.1)
 
-        for where, status in (
-            (ExecTarget("default", "missing", "job"), 404),
-            (ExecTarget("default", "p1", "another"), 400),
-        ):
-            with pytest.raises(ExecFailed) as raised:
-                await executor.open(where, ["true"])
-            assert raised.value.status == status
+    for where, status in (
+        (ExecTarget("default", "missing", "job"), 404),
+        (ExecTarget("default", "p1", "another"), 400),
+    ):
+        with pytest.raises(ExecFailed) as raised:
+            await executor.open(where, ["true"])
+        assert raised.value.status == status
 
 
 async def test_a_terminal_whose_kubelet_ends_is_lost_and_no_other_is_opened(
     cluster: EmbeddedCluster, kube: Kube
 ) -> None:
-    async with PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor:
-        stream, _ = await open_shell(executor, WHERE)
-        await cluster.kill_program("kubelet")
-        async with asyncio.timeout(20):
-            while isinstance(received := await stream.receive(), bytes):
-                pass
-        assert isinstance(received, Exited)
-        assert (received.code, received.lost) == (None, True)
-        await stream.close()
-        # The API server accepts the WebSocket, and the command never begins.
-        with pytest.raises(ExecFailed, match="error sending request"):
-            await open_shell(executor, WHERE)
+    executor = PodExec(kube)
+    stream, _ = await open_shell(executor, WHERE)
+    await cluster.kill_program("kubelet")
+    async with asyncio.timeout(20):
+        while isinstance(received := await stream.receive(), bytes):
+            pass
+    assert isinstance(received, Exited)
+    assert (received.code, received.lost) == (None, True)
+    await stream.close()
+    # The API server accepts the WebSocket, and the command never begins.
+    with pytest.raises(ExecFailed, match="error sending request"):
+        await open_shell(executor, WHERE)

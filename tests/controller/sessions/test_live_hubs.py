@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.sessions.live_hubs import LiveHubs
+from controller.sessions.snapshot import LiveHubs
 from controller.store.instance import ALIVE_SECONDS, Heartbeat, Hub
 from tests.clock import Clock
 

@@ -199,11 +199,8 @@ async def open_shell(cluster: EmbeddedCluster, job: str) -> None:
     async with Kube.connect(cluster.kubeconfig("admin")) as admin:
         (pod,) = await admin.list(PODS, labels=f"fumarole.dev/job={job}")
     place = pod["metadata"]["namespace"], pod["metadata"]["name"]
-    async with (
-        Kube.connect(cluster.kubeconfig("account-hub")) as kube,
-        PodExec.connect(kube.configuration, renew=kube.renew_credentials) as executor,
-    ):
-        stream = await executor.open(ExecTarget(*place, "job"), ["true"])
+    async with Kube.connect(cluster.kubeconfig("account-hub")) as kube:
+        stream = await PodExec(kube).open(ExecTarget(*place, "job"), ["true"])
         await stream.close()
 
 
@@ -264,8 +261,8 @@ async def test_a_right_that_is_missing_is_named(cluster: EmbeddedCluster) -> Non
     async with (
         Kube.connect(cluster.kubeconfig("admin")) as admin,
         Kube.connect(cluster.kubeconfig("account-hub")) as hub,
-        PodExec.connect(hub.configuration, renew=hub.renew_credentials) as executor,
     ):
+        executor = PodExec(hub)
         await admin.create(PLURALS["ClusterRole"], role)
         await admin.create(ROLE_BINDINGS, given, "kube-public")
         objects = JobObjects(hub, instance="default")
