@@ -19,7 +19,7 @@ from aiohttp.test_utils import make_mocked_request
 
 from controller.api import requests
 from controller.api.error_responses import ApiError, errors_as_json
-from controller.api.requests import MAX_BODY_BYTES, MOST_CONTAINERS, read_object
+from controller.api.requests import MAX_BODY_BYTES, MOST_VALUES, read_object
 from controller.store.errors import StoreUnavailable
 from shared.jose.jws import MOST_MEMBERS
 from shared.tokens import SESSION_AUDIENCE
@@ -85,10 +85,12 @@ def members_of(count: int) -> bytes:
         (b" " * (MAX_BODY_BYTES + 1), "application/json", 413),
         (members_of(MOST_MEMBERS), "application/json", 422),
         (members_of(MOST_MEMBERS + 1), "application/json", 400),
-        (b'{"items":[%b1]}' % (b"[]," * (MOST_CONTAINERS - 2)), "application/json", 422),
-        (b'{"items":[%b1]}' % (b"[]," * (MOST_CONTAINERS - 1)), "application/json", 413),
-        (b'{"items":["%b"]}' % (b'\\"[{' * MOST_CONTAINERS), "application/json", 422),
-        (b'{"items":["%b' % (b"[" * 2 * MOST_CONTAINERS), "application/json", 400),
+        (b'{"items":[%b1]}' % (b"1," * (MOST_VALUES - 2)), "application/json", 422),
+        (b'{"items":[%b1]}' % (b"1," * (MOST_VALUES - 1)), "application/json", 413),
+        (b'{"items":[%b1]}' % (b"[]," * (MOST_VALUES // 2 - 1)), "application/json", 422),
+        (b'{"items":[%b1]}' % (b"[]," * (MOST_VALUES // 2)), "application/json", 413),
+        (b'{"items":["%b\\\\"]}' % (b'\\"[{,' * MOST_VALUES), "application/json", 422),
+        (b'{"items":["%b' % (b"[" * 2 * MOST_VALUES), "application/json", 400),
     ],
 )
 async def test_an_unreadable_body_is_refused(api: Api, data: bytes, kind: str, status: int) -> None:
