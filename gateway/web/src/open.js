@@ -35,7 +35,7 @@ function keepsSameSiteCookies() {
   try {
     document.cookie = probe + where;
     const kept = document.cookie.split("; ").includes(probe);
-    document.cookie = `${probe + where}; Max-Age=0`;
+    if (kept) document.cookie = `${probe + where}; Max-Age=0`;
     return kept;
   } catch {
     return false; // a sandboxed frame has no cookies at all

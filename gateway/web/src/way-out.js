@@ -2,6 +2,9 @@
 
 const TOOLS = ".tools :is(button:enabled, select, summary, a[href])";
 
+const KEYS = ["Control", "Alt", "Shift"];
+// Firefox on Linux often sets a modifier's flag only after that modifier's own event.
+const isHeld = (event, key) => event.key === key || event.getModifierState(key);
 const isShown = (element) => element.checkVisibility?.() ?? element.offsetParent !== null;
 
 /** Adds the shortcut for elements where takesKeys(element); calls left() after it. */
@@ -10,7 +13,7 @@ export function joinWayOut(takesKeys, left = () => {}) {
     "keydown",
     (event) => {
       // Some browsers report AltGr, which types characters, as Ctrl and Alt.
-      if (!event.ctrlKey || !event.altKey || !event.shiftKey || event.getModifierState("AltGraph")) return;
+      if (event.getModifierState("AltGraph") || !KEYS.every((key) => isHeld(event, key))) return;
       if (!takesKeys(document.activeElement)) return;
       [...document.querySelectorAll(TOOLS)].find(isShown)?.focus();
       left();

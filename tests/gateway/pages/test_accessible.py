@@ -78,6 +78,27 @@ async def test_every_control_is_reachable_by_keyboard(
         await expect(page.get_by_role("heading")).to_have_text("Sign out of this session?")
 
 
+@pytest.mark.parametrize("last", ["Control", "Alt", "Shift"])
+async def test_the_way_out_does_not_need_the_flag_of_the_key_that_is_pressed(
+    world: World, person: Person, last: str
+) -> None:
+    # Firefox on Linux often sets a modifier's flag only after that modifier's own event.
+    state = next(one for one in STATES if one.name == "terminal")
+    async with state.show(world, person):
+        screen = person.page.locator(".xterm-helper-textarea")
+        await expect(screen).to_be_focused()
+        await screen.evaluate(
+            """(screen, last) => {
+                const flag = (key) => key !== last;
+                const flags = {ctrlKey: flag("Control"), altKey: flag("Alt"), shiftKey: flag("Shift")};
+                const event = {key: last, bubbles: true, ...flags};
+                screen.dispatchEvent(new KeyboardEvent("keydown", event));
+            }""",
+            last,
+        )
+        await expect(person.page.locator("#paste")).to_be_focused()
+
+
 COLOUR_OF = """([selector, pseudo]) =>
   getComputedStyle(document.querySelector(selector), pseudo).backgroundColor"""
 

@@ -306,5 +306,6 @@ showUsers(users, current);
 showApps(apps);
 await attempt(showJobs);
 // The gateway's pages lead here with the job's name.
-document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+const sought = decodeURIComponent(location.hash.slice(1));
+if (sought) document.getElementById(sought)?.scrollIntoView();
 watch();
