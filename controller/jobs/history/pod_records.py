@@ -283,14 +283,16 @@ def last_of_ranks(runs: Iterable[PodRecord]) -> list[PodRecord]:
 
 
 def was_refused(run: PodRecord) -> bool:
-    """Return whether a kubelet rejected the pod: it failed before any container was created.
+    """Return whether a kubelet rejected the pod: it failed, and no program of it has ended.
 
     Examples: two schedulers assigned the same resources (``OutOfcpu``), a device failed meanwhile
-    (``UnexpectedAdmissionError``), or the node's labels changed (``NodeAffinity``).
+    (``UnexpectedAdmissionError``), or the node's labels changed (``NodeAffinity``). A kubelet that
+    has restarted admits its pods anew. So it may also reject a pod whose program runs, and kills it
+    (Kubernetes issues 124586 and 133382).
     """
-    began = run.exit_code is not None or run.started_at is not None
+    ended = run.exit_code is not None
     by_itself = run.reason in (DEADLINE, STORAGE_LIMIT) or run.reason.startswith(INIT)
-    return run.phase == "Failed" and bool(run.reason) and not (began or by_itself)
+    return run.phase == "Failed" and bool(run.reason) and not (ended or by_itself)
 
 
 def was_taken(run: PodRecord) -> bool:

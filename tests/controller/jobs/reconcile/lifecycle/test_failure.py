@@ -284,10 +284,12 @@ def test_a_pod_rejected_by_a_kubelet_is_compensated() -> None:
 
 
 def test_a_restart_after_a_kubelet_rejection_uses_no_retry() -> None:
-    full, *others = (*gone("a", **FULL).values(), *gone("b", 1).values())
-    assert used_retries(2, [full, *others], None) == 1
-    # The restart of a pod that ran, timed out or lacked its files is a retry.
-    for fields in ({"started_at": 2.0}, {"exit_code": 1}, {"reason": "DeadlineExceeded"},
+    for started_at in (None, 2.0):
+        rejected = {**FULL, "started_at": started_at}
+        full, *others = (*gone("a", **rejected).values(), *gone("b", 1).values())
+        assert used_retries(2, [full, *others], None) == 1
+    # The restart of a pod that failed by itself, timed out or lacked its files is a retry.
+    for fields in ({"exit_code": 1}, {"reason": "DeadlineExceeded"},
                    {"reason": "Init:fumarole-files"}, {"reason": ""}):  # fmt: skip
         assert used_retries(1, gone("a", **{**FULL, **fields}).values(), None) == 1
 

@@ -26,6 +26,8 @@ from tests.controller.samples import make_observed, make_observed_state, make_po
 DUE_AT = 9.0 + LOST_SECONDS
 EVICTED = make_pod(phase="Failed", running=False, reason="Evicted", message="no disk")
 REFUSED = make_pod(phase="Failed", running=False, started_at=None, reason="OutOfcpu")
+# As a kubelet that has restarted gives a running pod up (Kubernetes issues 124586 and 133382).
+GIVEN_UP = make_pod(phase="Failed", running=False, reason="NodeAffinity")
 DONE = make_pod(
     phase="Succeeded",
     running=False,
@@ -41,7 +43,7 @@ def lost(
     return make_observed_state(of, make_observed(), *pods, **values | fields)
 
 
-@pytest.mark.parametrize("pod", [EVICTED, REFUSED])
+@pytest.mark.parametrize("pod", [EVICTED, REFUSED, GIVEN_UP])
 def test_ranks_do_not_wait_for_one_that_the_cluster_has_ended(pod: ObservedPod) -> None:
     seen = lost(pod, of=job(replicas=2))
     step = decide(seen)
