@@ -51,6 +51,17 @@ class Keys:
         return f"{self.routes}:next:{epoch}", f"{self.revoked}:next:{epoch}"
 
 
+def bytes_of(value: object) -> bytes:
+    """Return *value*, a string of Redis.
+
+    Raises:
+        TypeError: If it is anything else.
+    """
+    if not isinstance(value, bytes):
+        raise TypeError("no string")
+    return value
+
+
 def text_of(data: bytes) -> str:
     """Return *data* as text; invalid UTF-8 is replaced, since Redis may hold anything."""
     return data.decode(errors="replace")

@@ -130,14 +130,10 @@ class Publisher:
                 pipe.zrange(self._keys.revoked, 0, -1, withscores=True)
                 # Keys of a wrong type are ignored; a rebuild replaces them.
                 noted, revoked = await pipe.execute(raise_on_error=False)
+            scores = revoked if isinstance(revoked, list) else []
+            at = {text_of(member): float(score) for member, score in scores}
         identity, _, revision = text_of(noted if isinstance(noted, bytes) else b"").partition(" ")
-        return Recalled(
-            identity,
-            whole_number(revision, most=_MOST_REVISION) or 0,
-            {text_of(member): float(score) for member, score in revoked}
-            if isinstance(revoked, list)
-            else {},
-        )
+        return Recalled(identity, whole_number(revision, most=_MOST_REVISION) or 0, at)
 
     async def routed(self, sids: Collection[str]) -> set[str]:
         """Return those of *sids* that have a route."""
@@ -148,7 +144,7 @@ class Publisher:
             except ResponseError:
                 # The key is no hash, so it says nothing about any session.
                 return set(names)
-        return {sid for sid, raw in zip(names, found, strict=True) if raw is not None}
+            return {sid for sid, raw in zip(names, found, strict=True) if raw is not None}
 
     def follow(self, head: Head) -> None:
         """Continue from *head*, which must match what this publisher would publish."""
@@ -371,8 +367,8 @@ class Publisher:
         self._unconfirmed = None
 
 
-def _expect_done(result: bytes | str) -> None:
-    word = result.decode() if isinstance(result, bytes) else result
+def _expect_done(result: object) -> None:
+    word = text_of(result) if isinstance(result, bytes) else str(result)
     if word != "done":
         raise PublishRefused(word)
 

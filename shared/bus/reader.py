@@ -12,7 +12,7 @@ from redis.asyncio import Redis
 from redis.exceptions import OutOfMemoryError
 
 from shared.bus.connection import check_master, is_sharded
-from shared.bus.keys import CALL_SECONDS, LOG_LENGTH, Keys, text_of
+from shared.bus.keys import CALL_SECONDS, LOG_LENGTH, Keys, bytes_of, text_of
 from shared.bus.translation import translated
 from shared.errors import BusUnavailable, MalformedEvent, SnapshotRefused
 from shared.events import (
@@ -122,14 +122,15 @@ class BusReader:
 
         The log may have dropped the first of them: the caller must check the first ``seq``.
         """
-        fields, entries, info = await _of_one_moment(
-            self._redis,
-            self._keys,
-            lambda pipe: pipe.xrange(self._keys.log, min=f"({seq}-0", count=most),
-        )
-        events = (content.get(b"event") for _, content in entries)
-        found = tuple(event for event in events if event is not None)
-        return LogPart(_served_head(fields, info).head, found)
+        with translated():
+            fields, entries, info = await _of_one_moment(
+                self._redis,
+                self._keys,
+                lambda pipe: pipe.xrange(self._keys.log, min=f"({seq}-0", count=most),
+            )
+            events = (content.get(b"event") for _, content in entries)
+            found = tuple(bytes_of(event) for event in events if event is not None)
+            return LogPart(_served_head(fields, info).head, found)
 
     async def snapshot(self, check_head: Callable[[Head], None] | None = None) -> Snapshot | None:
         """Return a consistent copy of the table; None if there is no head.
@@ -155,26 +156,28 @@ class BusReader:
         with translated():
             routes = await self._pages(self._redis.hscan, self._keys.routes, head.routes)
             revoked = await self._pages(self._redis.zscan, self._keys.revoked, head.revoked)
-        table = _Paged(head, dict(routes), {member: float(at) for member, at in revoked.items()})
+            scores = {member: float(at) for member, at in revoked.items()}
+            table = _Paged(head, {sid: bytes_of(raw) for sid, raw in routes.items()}, scores)
         while await self._bring_up(table):
             pass
         return Snapshot(table.head, table.routes, table.revoked, table.passed_unknown)
 
     async def _in_one_piece(self) -> Snapshot | None:
-        fields, routes, revoked, info = await _of_one_moment(
-            self._redis,
-            self._keys,
-            lambda pipe: pipe.hgetall(self._keys.routes),
-            lambda pipe: pipe.zrange(self._keys.revoked, 0, -1, withscores=True),
-        )
-        head = _served_head(fields, info).head
-        if head is None:
-            return None
-        return Snapshot(
-            head,
-            {text_of(sid): route for sid, route in routes.items()},
-            {text_of(member): float(score) for member, score in revoked},
-        )
+        with translated():
+            fields, routes, revoked, info = await _of_one_moment(
+                self._redis,
+                self._keys,
+                lambda pipe: pipe.hgetall(self._keys.routes),
+                lambda pipe: pipe.zrange(self._keys.revoked, 0, -1, withscores=True),
+            )
+            head = _served_head(fields, info).head
+            if head is None:
+                return None
+            return Snapshot(
+                head,
+                {text_of(sid): bytes_of(route) for sid, route in routes.items()},
+                {text_of(member): float(score) for member, score in revoked},
+            )
 
     async def _pages(self, scan: Any, key: str, expected: int) -> dict[str, Any]:
         found: dict[str, Any] = {}
@@ -207,7 +210,8 @@ class BusReader:
         names = list(sids)
         with translated():
             found: list[Any] = await self._redis.hmget(self._keys.routes, names) if names else []
-        return {sid: raw for sid, raw in zip(names, found, strict=True) if raw is not None}
+            pairs = zip(names, found, strict=True)
+            return {sid: bytes_of(raw) for sid, raw in pairs if raw is not None}
 
     @asynccontextmanager
     async def subscribe(self) -> AsyncIterator[AsyncIterator[bytes]]:
@@ -224,8 +228,8 @@ class BusReader:
             with translated():
                 await (pubsub.ssubscribe if sharded else pubsub.subscribe)(self._keys.events)
                 confirmation = await pubsub.get_message(timeout=CALL_SECONDS)
-            if confirmation is None or not confirmation["type"].endswith("subscribe"):
-                raise BusUnavailable("the subscription was not confirmed")
+                if confirmation is None or not confirmation["type"].endswith("subscribe"):
+                    raise BusUnavailable("the subscription was not confirmed")
             yield _messages(pubsub)
         finally:
             await pubsub.aclose()  # type: ignore[no-untyped-call]  # redis leaves it untyped
@@ -249,10 +253,9 @@ class BusReader:
                 pipe.hgetall(self._keys.head)
                 pipe.info("server", "replication")
                 before, fields, info = await pipe.execute()
-        served = _served_head(fields, info)
-        return Mark(
-            text_of(before) if before is not None else None, served.head, served.is_where_it_began
-        )
+            served = _served_head(fields, info)
+            use_before = None if before is None else text_of(before)
+        return Mark(use_before, served.head, served.is_where_it_began)
 
 
 @dataclass(slots=True)
@@ -303,8 +306,8 @@ async def read_served_head(redis: Redis, keys: Keys) -> ServedHead:
     Raises:
         BusUnavailable: If Redis does not respond, or a replica does.
     """
-    fields, info = await _of_one_moment(redis, keys)
-    return _served_head(fields, info)
+    with translated():
+        return _served_head(*await _of_one_moment(redis, keys))
 
 
 async def _of_one_moment(redis: Redis, keys: Keys, *asked: Callable[[Any], object]) -> list[Any]:
@@ -346,11 +349,11 @@ async def _messages(pubsub: Any) -> AsyncIterator[bytes]:
     while True:
         with translated():
             message = await pubsub.get_message(timeout=1.0)
-        if message is None:
-            continue
-        if message["type"] in ("message", "smessage"):
-            yield message["data"]
-        else:
-            # A second confirmation means that redis-py has reconnected, and messages were lost. An
-            # unsubscription means that the cluster's slot has moved to another node.
-            raise BusUnavailable("the subscription was broken")
+            if message is None:
+                continue
+            if message["type"] not in ("message", "smessage"):
+                # A second confirmation means that redis-py has reconnected, and messages were lost.
+                # An unsubscription means that the cluster's slot has moved to another node.
+                raise BusUnavailable("the subscription was broken")
+            content = bytes_of(message["data"])
+        yield content

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 from redis.asyncio import Redis
 
-from shared.bus.keys import Keys
+from shared.bus.keys import Keys, bytes_of, text_of
 from shared.bus.reader import parse_head
 from shared.bus.translation import translated
 from shared.events import Head
@@ -107,7 +107,7 @@ class ReportReader:
                 str(MOST_PART_BYTES),
                 self.keys.gateway(""),
             )
-        read = {sid: _activity(parts, now) for sid, parts in zip(sids, found, strict=True)}
+            read = {sid: _activity(parts, now) for sid, parts in zip(sids, found, strict=True)}
         return {sid: activity for sid, activity in read.items() if activity is not None}
 
 
@@ -117,7 +117,7 @@ def _activity(found: Sequence[tuple[bytes, bytes, int]], now: float) -> Activity
     for name, raw, alive in found:
         activity = decode_activity(raw)
         if activity is not None:
-            text = name.decode("utf-8", "replace")
+            text = text_of(name)
             parts[text] = activity
             if alive:
                 living.add(text)
@@ -160,8 +160,9 @@ class BusInspector:
                 # A client with write access may have stored a value of any length.
                 pipe.getrange(self.keys.used(jti or "-"), 0, 15)
                 head, route, used = await pipe.execute()
-        mark = used.decode(errors="replace") if jti is not None and used else None
-        return BusStanding(head=parse_head(head), route=route, used=mark)
+            mark = text_of(used) if jti is not None and used else None
+            found = None if route is None else bytes_of(route)
+            return BusStanding(head=parse_head(head), route=found, used=mark)
 
     async def gateways(self) -> dict[str, GatewayReport]:
         """Return the reports of the gateways by name."""
@@ -170,7 +171,7 @@ class BusInspector:
         with translated():
             async for key in self.redis.scan_iter(match=_literal(prefix) + "*", count=_AT_ONCE):
                 scanned += 1
-                name = key.decode(errors="replace").removeprefix(prefix)[:64]
+                name = text_of(key).removeprefix(prefix)[:64]
                 report = await self._report(key)
                 if report is not None:
                     found[name] = report

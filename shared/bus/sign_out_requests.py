@@ -105,9 +105,9 @@ class SignOutReader:
         """Return the first *limit* entries after the id *position*."""
         with translated():
             last, *entries = await self.redis.eval(_READ, 1, self.keys.asks, position, str(limit))
-        return SignOutRequests(
-            tuple(_request_of(*entry) for entry in entries), last.decode() or None
-        )
+            return SignOutRequests(
+                tuple(_request_of(*entry) for entry in entries), last.decode() or None
+            )
 
     async def forget(self, last: str) -> None:
         """Delete the stream if *last* is still its last entry."""
