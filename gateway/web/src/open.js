@@ -68,7 +68,7 @@ function explain() {
 }
 
 function say(heading, words) {
-  document.querySelector("h1").textContent = heading;
+  document.title = document.querySelector("h1").textContent = heading;
   status.textContent = words;
   document.querySelector(".bar-of-progress").hidden = true;
 }

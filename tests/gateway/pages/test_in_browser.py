@@ -126,6 +126,7 @@ async def test_a_link_without_fragment_is_reported(world: World, person: Person)
     sid = await world.publish()
     await person.page.goto(person.url(sid, "/.fumarole/open"))
     await expect(person.page.get_by_role("heading")).to_have_text("This link is incomplete")
+    await expect(person.page).to_have_title("This link is incomplete")
     way_home = person.page.get_by_role("link", name="Go to where sessions are started")
     await expect(way_home).to_be_visible()
     # The whole link also works in the same tab.
