@@ -148,6 +148,14 @@ _ABSENT: Final = Explanation(
 )
 
 
+NOT_NOTED: Final = Explanation(
+    "not_taken_up",
+    "its programs have ended, and Volcano has not noted it: its controllers may be away",
+    {"cause": "not_taken_up"},
+)
+"""The explanation of a VolcanoJob that runs long after all of its pods have ended."""
+
+
 def _on_dead_node(pods: Iterable[ObservedPod]) -> Explanation | None:
     """Return which of *pods* is on a node that is not ready, first the one that is for longest."""
     lost = [

@@ -17,7 +17,8 @@ INIT: Final = "Init:"
 DEADLINE: Final = "DeadlineExceeded"
 """The reason of a pod that exceeded its deadline."""
 _A_MOMENT_SECONDS: Final = 1e-6
-_OVER: Final = ("Succeeded", "Failed")
+OVER: Final = ("Succeeded", "Failed")
+"""The phases of pods that have ended."""
 
 
 def is_of(pod: ObservedPod, uid: str | None, runs: Collection[str]) -> bool:
@@ -96,10 +97,10 @@ def _is_older(pod: ObservedPod, run: PodRecord) -> bool:
     is never restarted within the pod. A kubelet that starts again may refuse pods that have ended
     (before Kubernetes 1.31.1): how their programs ended stays.
     """
-    if run.phase in _OVER:
+    if run.phase in OVER:
         lost_its_exit = pod.ended is None and run.exit_code is not None and not pod.was_evicted
-        return pod.phase not in _OVER or lost_its_exit or was_undone(pod, run)
-    if pod.phase in _OVER or pod.ended is not None:
+        return pod.phase not in OVER or lost_its_exit or was_undone(pod, run)
+    if pod.phase in OVER or pod.ended is not None:
         return False
     began_since = run.started_at is not None and pod.started_at is None
     return run.exit_code is not None or began_since
@@ -264,7 +265,7 @@ def are_final(runs: Collection[PodRecord]) -> bool:
     start none any more. Volcano counts a job with such pods as one that ran.
     """
     began = any(run.started_at is not None for run in runs)
-    return began or (bool(runs) and all(run.phase in _OVER for run in runs))
+    return began or (bool(runs) and all(run.phase in OVER for run in runs))
 
 
 def age(run: PodRecord) -> tuple[int, float]:

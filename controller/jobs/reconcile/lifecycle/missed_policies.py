@@ -24,7 +24,7 @@ from typing import Final
 
 from controller.jobs.history.failures import explain_run
 from controller.jobs.history.job_record import read_known
-from controller.jobs.history.pod_records import was_taken
+from controller.jobs.history.pod_records import OVER, was_taken
 from controller.jobs.history.retries import (
     NO_POLICIES,
     Policies,
@@ -56,7 +56,6 @@ LOST_SECONDS: Final = 60.0
 those of a node that is removed after its shutdown, for example."""
 
 _PHASES: Final = ("Pending", "Running")
-_OVER: Final = ("Succeeded", "Failed")
 
 
 def missed_first(seen: ObservedState, job: ObservedJob, step: Step) -> Step:
@@ -81,7 +80,7 @@ def _missed_policy(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait 
     A pod that triggered a policy which Volcano carries out is deleted, or the VolcanoJob leaves its
     phase. So a pod that stays shows that Volcano has missed the policy.
     """
-    over = [pod for pod in seen.staying() if pod.phase in _OVER]
+    over = [pod for pod in seen.staying() if pod.phase in OVER]
     if not over:
         return None
     policies = policies_of(seen.record)
@@ -114,7 +113,7 @@ def _lost_pods(seen: ObservedState, job: ObservedJob) -> ConfirmPods | Wait | No
     Volcano would call the job failed once the other pods have ended, and it would be submitted
     again. A job with endpoints goes on: its users may still work in the other pods.
     """
-    runs = {pod.uid: seen.runs[pod.uid] for pod in seen.staying() if pod.phase in _OVER}
+    runs = {pod.uid: seen.runs[pod.uid] for pod in seen.staying() if pod.phase in OVER}
     lost = [pod for pod in seen.staying() if pod.uid in runs and was_taken(runs[pod.uid])]
     if not lost or not seen.still_runs() or seen.parked is not None:
         return None

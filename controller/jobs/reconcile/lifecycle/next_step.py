@@ -12,7 +12,6 @@ from types import MappingProxyType
 from typing import Final, assert_never
 
 from controller.jobs.history.explanations import (
-    explain_absent,
     explain_held,
     explain_running,
     explain_waiting,
@@ -36,6 +35,7 @@ from controller.jobs.reconcile.lifecycle.failure import (
     refused_until,
 )
 from controller.jobs.reconcile.lifecycle.gone import gone
+from controller.jobs.reconcile.lifecycle.idle import without_programs
 from controller.jobs.reconcile.lifecycle.missed_policies import missed_first
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState, must_be_removed
 from controller.jobs.reconcile.lifecycle.removal import kept_by_finalizers, removal, revived_at
@@ -380,34 +380,22 @@ def _keeps_state(record: JobRecord, update: UpdateStatus) -> bool:
     return record.state == next_state(record.state, update.event)
 
 
-ABSENT_SECONDS: Final = 30.0
-"""How long a running job may be without pods: Volcano mostly makes others within seconds."""
-
-
-def _absent_until(seen: ObservedState) -> float | None:
-    """Return when a running job that has no pods any more reports that; None if it has some."""
-    if seen.pods_stale or not seen.runs or seen.own(seen.pods):
-        return None
-    ends = [run.ended_at for run in seen.runs.values() if run.ended_at is not None]
-    return max(ends) + ABSENT_SECONDS if len(ends) == len(seen.runs) else None
-
-
 def _running(seen: ObservedState, job: ObservedJob) -> Step:
-    found, absent_until = explain_running(job, seen.pods), _absent_until(seen)
-    is_absent = absent_until is not None and seen.now >= absent_until
-    if is_absent:
-        found, absent_until = explain_absent(job, seen.record.explained), None
+    found, (idle_until, idle) = explain_running(job, seen.pods), without_programs(seen, job)
+    is_idle = idle_until is not None and seen.now >= idle_until
+    if is_idle:
+        found, idle_until = idle, None
     update = (
         UpdateStatus(JobEvent.STARTED, None, None)
         if found is None
         else UpdateStatus(JobEvent.STARTED, found.reason, found.message, found.details)
     )
-    step: Step = _update(seen, update) if is_absent else seen.update_if_new(update)
+    step: Step = _update(seen, update) if is_idle else seen.update_if_new(update)
     # Without anything to say, the reason for which companions are refused stays.
     may_clear = seen.companions_applied or not _keeps_state(seen.record, update)
     if isinstance(step, UpdateStatus) and (found is not None or may_clear):
         return step
-    step = Wait(absent_until) if seen.started else seen.run_hook("start")
+    step = Wait(idle_until) if seen.started else seen.run_hook("start")
     if not isinstance(step, Wait) or seen.pods_stale or not (left := seen.left_running()):
         return step
     return only_sidecars_run(seen, job, left) or step

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.history.job_record import JobEvent, State
-from controller.jobs.reconcile.lifecycle.next_step import ABSENT_SECONDS, decide
+from controller.jobs.reconcile.lifecycle.next_step import decide
 from controller.jobs.reconcile.lifecycle.steps import (
     AdoptNewerAttempt,
     DeletePods,
@@ -38,7 +38,6 @@ from tests.controller.jobs.reconcile.lifecycle.records import (
     KEPT,
     RUNS,
     SUBMITTED,
-    gone,
 )
 from tests.controller.samples import UID, make_observed, make_observed_state, make_pod, make_record
 
@@ -310,15 +309,3 @@ def test_only_the_jobs_own_volcano_job_is_ever_removed(
     if isinstance(step, Submit):
         assert seen.record.uid is None
         assert seen.record.desired == "run" or seen.job is not None
-
-
-def test_a_running_job_says_that_its_pods_are_absent_a_while_after_the_last_one() -> None:
-    runs = gone("a", ended_at=7.0) | gone("b", 1, ended_at=20.0)
-    absent = make_observed_state(KEPT, make_observed(), runs=runs, now=7.0 + ABSENT_SECONDS)
-    due_at = 20.0 + ABSENT_SECONDS
-    assert decide(absent) == Wait(due_at)
-    step = decide(replace(absent, now=due_at))
-    assert isinstance(step, UpdateStatus)
-    assert step.event is JobEvent.STARTED
-    # Another pod may be there.
-    assert decide(replace(absent, now=due_at, pods_stale=True)) == Wait()
