@@ -14,8 +14,8 @@ from controller.store.database import Transaction
 from controller.store.errors import AlreadyThere
 from controller.store.instance import raise_revision
 from controller.store.outbox.update_rows import (
-    record_beginnings,
-    record_transition,
+    UpdateRow,
+    append_updates,
 )
 from controller.volcano.names import TOOL_PREFIX
 
@@ -204,7 +204,7 @@ async def _insert_some(
     # Tools have no updates: their state is read from their job.
     visible = [record for record, _ in jobs if record.tool is None]
     if visible:
-        await record_beginnings(transaction, visible)
+        await append_updates(transaction, [_update_of(one, one.created_at) for one in visible])
 
 
 def kind_of(spec: object) -> str:
@@ -389,8 +389,21 @@ async def update_job(
     after = replace(record, **values)
     await transaction.execute(_CHANGE, {"which": record.id, **values})
     if record.tool is None and _told(after) != _told(record):
-        await record_transition(transaction, after, at=now, exits=exits)
+        await append_updates(transaction, [_update_of(after, now, exits)])
     return after
+
+
+def _update_of(record: JobRecord, at: float, exits: Any = None) -> UpdateRow:
+    return UpdateRow(
+        job_id=record.id,
+        attempt=record.attempt,
+        at=at,
+        state=record.state,
+        reason=record.reason,
+        message=record.message,
+        exits=exits,
+        details=record.details,
+    )
 
 
 def _told(record: JobRecord) -> tuple[str, str | None, str | None]:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 import sqlalchemy as sa
 
@@ -105,30 +105,11 @@ _table = tables.transitions
 _INSERT: Final = sa.insert(_table)
 
 
-class _JobState(Protocol):
-    """The fields of a job's record that an update contains."""
-
-    @property
-    def id(self) -> str: ...
-    @property
-    def attempt(self) -> int: ...
-    @property
-    def created_at(self) -> float: ...
-    @property
-    def state(self) -> str: ...
-    @property
-    def reason(self) -> str | None: ...
-    @property
-    def message(self) -> str | None: ...
-    @property
-    def details(self) -> Mapping[str, Any] | None: ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdateRow:
     """One update of a job; ``id`` is its number among all updates."""
 
-    id: int
+    id: int = 0
     job_id: str
     attempt: int
     at: float
@@ -139,46 +120,15 @@ class UpdateRow:
     details: Mapping[str, Any] | None = None
 
 
-async def record_transition(
-    transaction: Transaction,
-    record: _JobState,
-    *,
-    at: float,
-    exits: Sequence[Mapping[str, Any]] | None = None,
-) -> None:
-    """Write an update with the state of *record*."""
-    number = await take_number(transaction, "updates")
-    await transaction.execute(_INSERT, _row(number, record, at=at, exits=exits))
-    await notify_of_updates(transaction)
-
-
-async def record_beginnings(transaction: Transaction, records: Sequence[_JobState]) -> None:
-    """Write the first updates of new jobs, in this order."""
-    last = await take_number(transaction, "updates", len(records))
-    first = last - len(records) + 1
-    rows = [_row(first + n, one, at=one.created_at) for n, one in enumerate(records)]
+async def append_updates(transaction: Transaction, updates: Sequence[UpdateRow]) -> None:
+    """Append *updates*, which have no number yet, in this order."""
+    last = await take_number(transaction, "updates", len(updates))
+    rows = [
+        {name: getattr(one, name) for name in UpdateRow.__slots__} | {"id": number}
+        for number, one in enumerate(updates, last - len(updates) + 1)
+    ]
     await transaction.execute(_INSERT, rows)
     await notify_of_updates(transaction)
-
-
-def _row(
-    number: int,
-    record: _JobState,
-    *,
-    at: float,
-    exits: Sequence[Mapping[str, Any]] | None = None,
-) -> dict[str, Any]:
-    return {
-        "id": number,
-        "job_id": record.id,
-        "attempt": record.attempt,
-        "at": at,
-        "state": record.state,
-        "reason": record.reason,
-        "message": record.message,
-        "exits": None if exits is None else list(exits),
-        "details": record.details,
-    }
 
 
 async def updates_after(transaction: Transaction, number: int, *, limit: int) -> list[UpdateRow]:
