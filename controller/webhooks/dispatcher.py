@@ -127,20 +127,11 @@ class Webhooks:
         try:
             async with asyncio.TaskGroup() as tasks:
                 for receiver in self.receivers:
-                    self._dispatchers[receiver.name] = one = self._make(receiver, store)
+                    self._dispatchers[receiver.name] = one = _Dispatcher(self, receiver, store)
                     keep_on = contained.repeat(one.run, lambda: AGAIN_SECONDS, receiver.name)
                     tasks.create_task(keep_on)
         finally:
             self._dispatchers.clear()
-
-    def _make(self, receiver: Receiver, store: FencedStore) -> _Dispatcher:
-        return _Dispatcher(
-            receiver,
-            store=store,
-            notifications=self.notifications,
-            render=self.render,
-            counts=self.counts,
-        )
 
     def oldest_seconds(self, receiver: str) -> float:
         """Return the age of the oldest update that the receiver has not accepted; else 0."""
@@ -153,12 +144,9 @@ class Webhooks:
 class _Dispatcher:
     """Sends to one receiver. Each message is sent by a task; everything else is done in rounds."""
 
+    of: Webhooks
     receiver: Receiver
-    _: KW_ONLY
     store: FencedStore
-    notifications: UpdateNotifications
-    render: Render
-    counts: WebhookCounts
     _saved: WebhookCursor | None = field(default=None, init=False)
     _identity: str = field(default="", init=False)
     _deliveries: Deliveries | None = field(default=None, init=False)
@@ -202,7 +190,7 @@ class _Dispatcher:
 
     async def _listen(self) -> None:
         while True:
-            await self.notifications.next.wait()
+            await self.of.notifications.next.wait()
             self._woken.set()
 
     async def _send_all(
@@ -282,11 +270,11 @@ class _Dispatcher:
         self, deliveries: Deliveries, sender: Sender, send: Send, row: UpdateRow | None
     ) -> None:
         result = await self._try(sender, send, row)
-        self.counts.attempted(self.receiver.name, result.outcome)
+        self.of.counts.attempted(self.receiver.name, result.outcome)
         if result.outcome == "accepted":
             deliveries.accepted(send, send.last if row is None else row.id)
             if row is not None:
-                self.counts.accepted_after(self.receiver.name, time.time() - row.at)
+                self.of.counts.accepted_after(self.receiver.name, time.time() - row.at)
             if self._has_logged and not deliveries.failing:
                 self._has_logged = False
                 log.info("webhooks are accepted again", extra={"receiver": self.receiver.name})
@@ -317,7 +305,7 @@ class _Dispatcher:
 
     def _message(self, row: UpdateRow) -> Message:
         about = (self._identity, row.job_id, row.attempt, row.at, row.state)
-        return Message(make_message_id("upd", row.id, *about), self.render(row))
+        return Message(make_message_id("upd", row.id, *about), self.of.render(row))
 
     def _forgotten(self, through: int) -> Message:
         body = json.dumps({"event": "forgotten", "through": through}, separators=(",", ":"))
