@@ -22,11 +22,12 @@ from controller.jobs.cluster.prerequisites import Prerequisites, RefusedShells
 from controller.jobs.cluster.priorities import PriorityValues
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.history.retention import Retention, RetentionPeriods
+from controller.jobs.pipeline.border import HookRecorder
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.monitoring import Monitoring
 from controller.jobs.reconcile.observe import Observer
-from controller.jobs.reconcile.plugin_calls import HookRecorder, PluginCalls
+from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.reconciler import Reconciler, ReconcilerMetrics
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.kube.client import Kube

@@ -1,4 +1,4 @@
-"""The border to plugins: every call has a deadline, and every result is checked.
+"""The border to plugins: calls have deadlines, results are checked, and what ran is recorded.
 
 Anybody can write a plugin. So an exception, a wrong result or a timeout of a hook becomes one
 :class:`PluginFailed`, which names the plugin. A third-party hook runs as a task of its own.
@@ -15,12 +15,15 @@ import logging
 import time
 import traceback
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Final, Literal, TypeVar
 
 from controller.jobs.pipeline.plugin_metrics import HookCounts
-from controller.site.hook_limits import HookSeconds
+from controller.site.hook_limits import DEFAULT_TRIES, HookSeconds
+from controller.store.database import FencedStore
+from controller.store.jobs.hook_failures import HookFailure, drop_hook_failure, record_hook_failure
+from controller.store.jobs.progress import Hook, record_hooks, set_due
 from shared.errors import FumaroleError
 from shared.text import without_secrets
 
@@ -304,3 +307,87 @@ def due_times(known: Collection[str]) -> Callable[[object], dict[str, float | No
 def kind_of(value: object) -> str:
     """Return the type of *value*, for messages."""
     return f"a {type(value).__name__}"[:80]
+
+
+FIRST_PAUSE_SECONDS: Final = 1.0
+LONGEST_PAUSE_SECONDS: Final = 60.0
+"""The pauses after the first failure of a hook, and after many."""
+
+
+@dataclass(frozen=True, slots=True)
+class RanHook:
+    """A hook that a plugin has completed.
+
+    ``due`` is the time of the next monitoring; ``before`` is the plugin's last failure.
+    """
+
+    plugin: str
+    due: float | None
+    before: HookFailure | None
+
+
+@dataclass(slots=True, eq=False, repr=False)
+class HookRecorder:
+    """Records in the store which hooks have run and which have failed, as the leader."""
+
+    store: FencedStore
+    _: KW_ONLY
+    clock: Callable[[], float]
+    """Unix seconds."""
+    tries: int = DEFAULT_TRIES
+    """How often a failing hook is tried."""
+
+    def is_due(self, failure: HookFailure) -> bool:
+        """Return whether it is time to try the hook again."""
+        return failure.next_at is not None and self.clock() >= failure.next_at
+
+    async def record(
+        self, job_id: str, attempt: int, *, hook: Hook, ran: Sequence[RanHook]
+    ) -> None:
+        """Record that these plugins' hooks are done, and the times of their next monitoring."""
+        async with self.store.write() as transaction:
+            plugins = [one.plugin for one in ran]
+            await record_hooks(
+                transaction,
+                job_id,
+                attempt,
+                hook=hook,
+                plugins=plugins,
+                now=self.clock(),
+            )
+            for one in ran:
+                if one.due is not None:
+                    await set_due(transaction, job_id, one.plugin, at=one.due)
+                if one.before is not None:
+                    await drop_hook_failure(transaction, job_id, one.before)
+
+    async def fail(
+        self,
+        job_id: str,
+        attempt: int,
+        failure: PluginFailed,
+        *,
+        hook: Hook,
+        before: HookFailure | None,
+    ) -> None:
+        """Record another failure of the hook; after the last try it counts as ended."""
+        now, tries = self.clock(), 1 + (before.tries if before is not None else 0)
+        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
+        ends = failure.for_good or tries >= self.tries
+        new = HookFailure(
+            hook=hook,
+            plugin=failure.plugin,
+            attempt=attempt,
+            tries=tries,
+            error=failure.why,
+            at=now,
+            next_at=None if ends else now + pause,
+            blocked=failure.for_good,
+        )
+        async with self.store.write() as transaction:
+            await record_hook_failure(transaction, job_id, new)
+        if ends:
+            log.error(
+                "a failing hook is not tried again",
+                extra={"job": job_id, "plugin": new.plugin, "hook": hook, "why": new.error},
+            )

@@ -8,14 +8,16 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from controller.jobs.pipeline.border import (
     BadResult,
     Call,
     HookName,
+    HookRecorder,
     PluginBorder,
     PluginFailed,
+    RanHook,
     due_time,
     due_times,
     nothing,
@@ -91,39 +93,6 @@ class Plan:
     waiting: tuple[str, ...] = ()
     places: Mapping[str, HeldPlace] = field(default_factory=dict)
     nested_mounts: NestedMounts | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class RanHook:
-    """A hook that a plugin has completed.
-
-    ``due`` is the time of the next monitoring; ``before`` is the plugin's last failure.
-    """
-
-    plugin: str
-    due: float | None
-    before: HookFailure | None
-
-
-class HookRecords(Protocol):
-    """Where the pipeline records which hooks have run and which have failed."""
-
-    def is_due(self, failure: HookFailure) -> bool:
-        """Return whether it is time to try the hook again."""
-        ...
-
-    async def record(self, seen: JobFromServer, *, hook: Hook, ran: Sequence[RanHook]) -> None:
-        """Record that these plugins' hooks are done, and the times of their next monitoring."""
-
-    async def fail(
-        self,
-        seen: JobFromServer,
-        failure: PluginFailed,
-        *,
-        hook: Hook,
-        before: HookFailure | None,
-    ) -> None:
-        """Record another failure of the hook."""
 
 
 class Pipeline:
@@ -300,7 +269,7 @@ class Pipeline:
         seen: JobFromServer,
         *,
         done: Collection[str],
-        recorder: HookRecords,
+        recorder: HookRecorder,
         failed: Mapping[str, HookFailure] = _NONE_FAILED,
     ) -> None:
         """Run the hook of every plugin that is not in *done*, and record the results.
@@ -317,7 +286,7 @@ class Pipeline:
         async def record() -> None:
             nonlocal since
             if ran:
-                await recorder.record(seen, hook=hook, ran=tuple(ran))
+                await recorder.record(seen.job.id, seen.attempt, hook=hook, ran=tuple(ran))
                 ran.clear()
                 since = time.monotonic()
 
@@ -335,7 +304,7 @@ class Pipeline:
                     # Its ledger entries must not be given up: the hook waits for the store, as the
                     # leader does.
                     raise failure.__cause__ from None
-                await recorder.fail(seen, failure, hook=hook, before=before)
+                await recorder.fail(seen.job.id, seen.attempt, failure, hook=hook, before=before)
             else:
                 ran.append(RanHook(plugin.name, due, before))
                 if time.monotonic() - since >= RECORD_SECONDS:

@@ -15,6 +15,7 @@ from controller.jobs.cluster.priorities import PriorityValues
 from controller.jobs.cluster.verdicts import row_of
 from controller.jobs.history.job_record import JobEvent, JobRecords, State, next_state
 from controller.jobs.history.pod_records import are_final, are_recorded, make_pod_records
+from controller.jobs.pipeline.border import HookRecorder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer
 from controller.jobs.reconcile.ending import (
@@ -26,7 +27,7 @@ from controller.jobs.reconcile.ending import (
 from controller.jobs.reconcile.lifecycle import steps
 from controller.jobs.reconcile.lifecycle.failure import NEWS_SECONDS
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
-from controller.jobs.reconcile.plugin_calls import HookRecorder, PluginCalls, StillRunning
+from controller.jobs.reconcile.plugin_calls import PluginCalls, StillRunning
 from controller.jobs.reconcile.submitting import LONGEST_MESSAGE, NOT_EXPOSED, SubmitActions
 from controller.jobs.reconcile.workqueue import RequeueAfter
 from controller.jobs.submission.commands import EXPIRED

@@ -1,4 +1,4 @@
-"""Runs plugin hooks in tasks of their own, records which ran, and caches the plans they made.
+"""Runs plugin hooks in tasks of their own, and caches the plans that they made.
 
 A hook may take as long as its deadline, and a job calls several. A worker of the reconciler waits
 for a call only briefly. Then the call continues in its own task, the worker takes another job, and
@@ -13,18 +13,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Hashable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from collections.abc import Callable, Coroutine, Hashable
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TypeVar, cast
 
-from controller.jobs.pipeline.border import PluginFailed
-from controller.jobs.pipeline.pipeline import Plan, RanHook
-from controller.jobs.pipeline.plugin import JobFromServer
+from controller.jobs.pipeline.pipeline import Plan
 from controller.jobs.reconcile.workqueue import RequeueAfter
-from controller.site.hook_limits import DEFAULT_TRIES
-from controller.store.database import FencedStore
-from controller.store.jobs.hook_failures import HookFailure, drop_hook_failure, record_hook_failure
-from controller.store.jobs.progress import Hook, record_hooks, set_due
 
 WAIT_SECONDS: Final = 0.25
 """How long a worker waits for a call."""
@@ -36,9 +30,6 @@ MOST_CALLS: Final = 2000
 """The maximum number of concurrent calls. Beyond it, jobs wait for their turn, and their removal
 skips hooks.
 """
-FIRST_PAUSE_SECONDS: Final = 1.0
-LONGEST_PAUSE_SECONDS: Final = 60.0
-"""The pauses after the first failure of a hook, and after many."""
 PLAN_SECONDS: Final = 60.0
 """The time for which a plan is cached: third-party plugins may depend on unobserved state."""
 MOST_PLANS: Final = 1000
@@ -149,70 +140,6 @@ class PluginCalls:
         if self._calls.get(job_id) is call:
             del self._calls[job_id]
         call.task.cancel()
-
-
-@dataclass(slots=True, eq=False, repr=False)
-class HookRecorder:
-    """Records in the store which hooks have run and which have failed, as the leader."""
-
-    store: FencedStore
-    _: KW_ONLY
-    clock: Callable[[], float]
-    """Unix seconds."""
-    tries: int = DEFAULT_TRIES
-    """How often a failing hook is tried."""
-
-    def is_due(self, failure: HookFailure) -> bool:
-        """Return whether it is time to try the hook again."""
-        return failure.next_at is not None and self.clock() >= failure.next_at
-
-    async def record(self, seen: JobFromServer, *, hook: Hook, ran: Sequence[RanHook]) -> None:
-        """Record that these plugins' hooks are done, and the times of their next monitoring."""
-        async with self.store.write() as transaction:
-            plugins = [one.plugin for one in ran]
-            await record_hooks(
-                transaction,
-                seen.job.id,
-                seen.attempt,
-                hook=hook,
-                plugins=plugins,
-                now=self.clock(),
-            )
-            for one in ran:
-                if one.due is not None:
-                    await set_due(transaction, seen.job.id, one.plugin, at=one.due)
-                if one.before is not None:
-                    await drop_hook_failure(transaction, seen.job.id, one.before)
-
-    async def fail(
-        self,
-        seen: JobFromServer,
-        failure: PluginFailed,
-        *,
-        hook: Hook,
-        before: HookFailure | None,
-    ) -> None:
-        """Record another failure of the hook; after the last try it counts as ended."""
-        now, tries = self.clock(), 1 + (before.tries if before is not None else 0)
-        pause = min(LONGEST_PAUSE_SECONDS, FIRST_PAUSE_SECONDS * 2.0 ** min(tries - 1, 16))
-        ends = failure.for_good or tries >= self.tries
-        new = HookFailure(
-            hook=hook,
-            plugin=failure.plugin,
-            attempt=seen.attempt,
-            tries=tries,
-            error=failure.why,
-            at=now,
-            next_at=None if ends else now + pause,
-            blocked=failure.for_good,
-        )
-        async with self.store.write() as transaction:
-            await record_hook_failure(transaction, seen.job.id, new)
-        if ends:
-            log.error(
-                "a failing hook is not tried again",
-                extra={"job": seen.job.id, "plugin": new.plugin, "hook": hook, "why": new.error},
-            )
 
 
 @dataclass(frozen=True, slots=True)

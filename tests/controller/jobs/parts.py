@@ -18,13 +18,14 @@ from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.priorities import PriorityValues
 from controller.jobs.history.job_record import JobRecords
+from controller.jobs.pipeline.border import HookRecorder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.reconcile.actions import Actions
 from controller.jobs.reconcile.adoption import Adoption
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.jobs.reconcile.lifecycle.steps import Step
 from controller.jobs.reconcile.observe import Observer
-from controller.jobs.reconcile.plugin_calls import HookRecorder, PluginCalls
+from controller.jobs.reconcile.plugin_calls import PluginCalls
 from controller.jobs.reconcile.reconciler import Reconciler, ReconcilerMetrics
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.jobs.spec.accepted import Vault

@@ -8,11 +8,10 @@ from typing import Any, ClassVar
 import pytest
 
 from controller.jobs.pipeline import pipeline as module
-from controller.jobs.pipeline.border import PluginFailed
+from controller.jobs.pipeline.border import HookRecorder, PluginFailed
 from controller.jobs.pipeline.builder import Companion, JobBuilder
 from controller.jobs.pipeline.pipeline import Pipeline
 from controller.jobs.pipeline.plugin import JobFromServer, JobPlugin
-from controller.jobs.reconcile.plugin_calls import HookRecorder
 from controller.jobs.spec.model import CARRIED_TYPES, Job
 from controller.jobs.spec.problems import JobRejected, Problem
 from controller.plugins import PLUGINS
@@ -211,8 +210,8 @@ class Counting(HookRecorder):
         super().__init__(store.fenced(term), clock=lambda: 1.0)
         self.written: list[list[str]] = []
 
-    async def record(self, seen: JobFromServer, *, hook: Any, ran: Any) -> None:
-        await super().record(seen, hook=hook, ran=ran)
+    async def record(self, job_id: str, attempt: int, *, hook: Any, ran: Any) -> None:
+        await super().record(job_id, attempt, hook=hook, ran=ran)
         self.written.append([one.plugin for one in ran])
 
 
