@@ -30,6 +30,9 @@ _TEXT_TABLES: Final[Mapping[str, Sequence[str]]] = {
     "frame.js": ("frame",),
 }
 """The tables ``scripts.*`` of the texts that the page passes to each script."""
+_TRY_AGAIN: Final = '<noscript><meta http-equiv="refresh" content="5"></noscript>'
+_WITHOUT_SCRIPTS: Final = {"starting.js": _TRY_AGAIN, "retry.js": _TRY_AGAIN}
+"""The markup that replaces a script in browsers without JavaScript."""
 
 
 class Markup(str):
@@ -262,7 +265,7 @@ class Documents:
         styles = ["pages.css", style] if style else ["pages.css"]
         links = "".join(map(self._parts.style, styles))
         if script:
-            links += self._parts.script(script)
+            links += self._parts.script(script) + _WITHOUT_SCRIPTS.get(script, "")
             said = texts.for_scripts(_TEXT_TABLES[script])
             data = {**data, "texts": json.dumps(said, ensure_ascii=False)}
         attributes = "".join(f' data-{name}="{escape(value)}"' for name, value in data.items())

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import pytest
-from playwright.async_api import expect
+from playwright.async_api import Browser, expect
 
 from tests.gateway.conftest import World
 from tests.gateway.pages.users import Person
@@ -57,6 +57,23 @@ async def test_a_form_that_cannot_be_sent_is_not_replaced_by_a_request_without_i
         await page.get_by_role("button", name="Save").click()
         await page.wait_for_url(person.url(sid, "/save"))
         assert lines[-1] == b"POST /save HTTP/1.1"
+
+
+async def test_a_browser_without_scripts_tries_again_too(
+    world: World, person: Person, browser: Browser
+) -> None:
+    port = PORTS.take()
+    sid = await world.publish(port=port)
+    await person.follow_link(sid)
+    await expect(person.page.get_by_role("heading")).to_have_text("The app does not respond")
+    signed_in = await person.context.storage_state()
+    context = await browser.new_context(java_script_enabled=False, storage_state=signed_in)
+    page = await context.new_page()
+    await page.goto(person.url(sid))
+    await expect(page.locator(".card")).to_contain_text("This page tries again by itself.")
+    async with form_app(port):
+        await expect(page.locator("textarea")).to_be_visible()
+    await context.close()
 
 
 async def test_another_failure_is_not_counted_as_the_same_one(world: World, person: Person) -> None:
