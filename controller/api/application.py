@@ -20,7 +20,7 @@ from controller.api.error_responses import (
 from controller.api.openapi import describe
 from controller.api.operations import Operation, operations_of
 from controller.api.parts import ApiParts
-from controller.api.requests import MAX_BODY_BYTES, meet_expectation
+from controller.api.requests import MAX_BODY_BYTES, few_large_bodies, meet_expectation
 from controller.api.resources import (
     batches,
     explain,
@@ -96,6 +96,7 @@ def make_api_app(
                 clock=parts.clock,
                 public=PUBLIC,
             ),
+            few_large_bodies(),
             without_nul,
             without_tools,
             refusals_as_errors,

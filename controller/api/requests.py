@@ -11,9 +11,10 @@ import zlib
 from typing import Annotated, Any, Final, TypeVar, get_origin
 
 from aiohttp import HttpVersion11, web
+from aiohttp.typedefs import Middleware
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 
-from controller.api.error_responses import CODINGS, ApiError, invalid
+from controller.api.error_responses import CODINGS, ApiError, Handler, invalid
 from controller.jobs.spec.problems import Problem, problems_of
 from controller.store.paging import Key
 from shared.jose.jws import strict_json_object
@@ -25,6 +26,10 @@ MAX_BODY_BYTES: Final = 4 << 20
 MOST_VALUES: Final = 1 << 18
 """Members of objects and elements of arrays in a body; empty objects and arrays count twice. A
 million numbers fit into 4 MiB and take a second to parse."""
+LARGE_BYTES: Final = 64 << 10
+"""A larger body, one of unknown length or an encoded one counts as large."""
+MOST_LARGE: Final = 8
+"""Requests with large bodies that are under way at a time. One takes some 40 MiB once parsed."""
 BODY_SECONDS: Final = 60.0
 """Deadline for the whole body."""
 MOST_ITEMS: Final = 1000
@@ -58,6 +63,30 @@ async def meet_expectation(request: web.Request) -> web.StreamResponse | None:
     await request.writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
     request.writer.output_size = 0  # the final response has not begun
     return None
+
+
+def few_large_bodies() -> Middleware:
+    """Return a middleware by which requests with large bodies wait while many are under way.
+
+    Until then little of their bodies is read. Streams are responses to GET and hold no place.
+    """
+    places = asyncio.Semaphore(MOST_LARGE)
+
+    @web.middleware
+    async def middleware(request: web.Request, handler: Handler) -> web.StreamResponse:
+        if request.method == "GET" or not _is_large(request):
+            return await handler(request)
+        async with places:
+            return await handler(request)
+
+    return middleware
+
+
+def _is_large(request: web.Request) -> bool:
+    length = request.content_length
+    if length is None or "Content-Encoding" in request.headers:
+        return request.body_exists
+    return length > LARGE_BYTES
 
 
 async def read_object(request: web.Request) -> dict[str, Any]:

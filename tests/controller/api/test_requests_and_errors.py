@@ -16,10 +16,17 @@ import aiohttp
 import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
+from pytest_aiohttp import AiohttpClient
 
 from controller.api import requests
 from controller.api.error_responses import ApiError, errors_as_json
-from controller.api.requests import MAX_BODY_BYTES, MOST_VALUES, read_object
+from controller.api.requests import (
+    LARGE_BYTES,
+    MAX_BODY_BYTES,
+    MOST_VALUES,
+    few_large_bodies,
+    read_object,
+)
 from controller.store.errors import StoreUnavailable
 from shared.jose.jws import MOST_MEMBERS
 from shared.tokens import SESSION_AUDIENCE
@@ -102,6 +109,48 @@ async def test_an_unreadable_body_is_refused(api: Api, data: bytes, kind: str, s
     assert body["code"]
     assert body["message"]
     assert api.enqueued == []
+
+
+async def test_few_requests_with_large_bodies_are_under_way_at_a_time(
+    aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unbounded, two dozen of them take a gibibyte."""
+    monkeypatch.setattr(requests, "MOST_LARGE", 2)
+    under_way, most, go_on = 0, 0, asyncio.Event()
+
+    async def handle(request: web.Request) -> web.Response:
+        nonlocal under_way, most
+        under_way += 1
+        most = max(most, under_way)
+        size = len(await request.read())
+        if size > LARGE_BYTES or "Content-Encoding" in request.headers:
+            await go_on.wait()
+        under_way -= 1
+        return web.Response(text=str(size))
+
+    app = web.Application(client_max_size=MAX_BODY_BYTES, middlewares=[few_large_bodies()])
+    app.router.add_post("/", handle)
+    client = await aiohttp_client(app)
+    coded = {"Content-Encoding": "gzip"}
+    large = [
+        asyncio.create_task(client.post("/", data=data, headers=headers))
+        for data, headers in (
+            (bytes(LARGE_BYTES + 1), {}),
+            (b"x", coded),
+            (io.BytesIO(bytes(1 << 20)), {}),
+            (b"x", coded),
+        )
+    ]
+    async with asyncio.timeout(30):
+        while under_way < 2:
+            await asyncio.sleep(0.005)
+        response = await client.post("/", data=bytes(LARGE_BYTES))
+        assert (await response.text(), most) == (str(LARGE_BYTES), 3)
+        most = 0
+        go_on.set()
+        answers = [await task for task in large]
+    assert most <= 2
+    assert [answer.status for answer in answers] == [200] * 4
 
 
 async def test_a_body_of_unknown_length_is_bounded_too(api: Api) -> None:
