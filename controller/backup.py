@@ -1,7 +1,8 @@
 """A copy of the store as one file: ``fumarole-controller backup`` and ``restore``.
 
-SQLite is copied by its online backup, PostgreSQL by ``pg_dump`` and ``pg_restore``. A backup may be
-made while controllers run. A restored store is older than the cluster and Redis. Therefore:
+SQLite is copied by its online backup, PostgreSQL by ``pg_dump`` and ``pg_restore``. A backup of
+SQLite can be restored into PostgreSQL, too. A backup may be made while controllers run. A restored
+store is older than the cluster and Redis. Therefore:
 
 - Submission is paused: a job that waited at the backup may have run since, and would run again.
 - The replaced store's records of what was removed (tombstones, ended sessions, revocations, jobs
@@ -20,7 +21,7 @@ import os
 import sqlite3
 import subprocess
 import tempfile
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -33,9 +34,9 @@ from controller.store.database import Store, Transaction, insert_if_absent
 from controller.store.errors import StoreUnavailable
 from controller.store.instance import raise_term_to, read_leadership, set_maintenance
 from controller.store.jobs.job_rows import IS_LIVE, find_job, request_end
-from controller.store.migrations import VERSION_TABLES
+from controller.store.migrations import VERSION_TABLES, migrate
 from controller.store.outbox.update_rows import Series, read_counter, skip_numbers
-from controller.store.postgresql import for_programs
+from controller.store.postgresql import WITHOUT_LIMITS, for_programs, set_locally
 from controller.store.sessions.revocations import StoredRevocation, add_revocation
 from controller.store.sessions.session_rows import end_session
 from controller.store.sqlite import is_damaged
@@ -45,6 +46,7 @@ _PAUSED: Final = (
     "restored from a backup of {at}: end the waiting jobs that have ended since, then resume"
 )
 _AT_ONCE: Final = 500
+_SQLITE_MAGIC: Final = b"SQLite format 3\0"
 _SIDE: Final = ".partial"
 _OURS: Final = (*sorted(tables.metadata.tables), *VERSION_TABLES)
 _PSQL: Final = ("--no-psqlrc", "--quiet", "--set=ON_ERROR_STOP=1")
@@ -99,7 +101,11 @@ async def restore(url: str, file: Path, *, now: float) -> None:
     try:
         removed = await _removed_since(store)
         await store.close()  # the replaced database must not be open
-        at = await asyncio.to_thread(_put_back, url, file)
+        if not store.is_single_host and _is_sqlite(file):
+            await _move_to_postgresql(file, store)
+        else:
+            await asyncio.to_thread(_put_back, url, file)
+        at = _time_of(file)
         if removed is None:
             log.warning(
                 "the replaced store could not be read: only Redis knows what was removed since"
@@ -182,8 +188,40 @@ async def _removed_since(store: Store) -> _Removed | None:
         return None
 
 
-def _put_back(url: str, file: Path) -> str:
-    """Replace the store; return the time of the backup."""
+def _time_of(file: Path) -> str:
+    return datetime.fromtimestamp(file.stat().st_mtime, UTC).isoformat(timespec="seconds")
+
+
+def _is_sqlite(file: Path) -> bool:
+    with suppress(OSError), file.open("rb") as opened:
+        return opened.read(len(_SQLITE_MAGIC)) == _SQLITE_MAGIC
+    return False
+
+
+async def _move_to_postgresql(file: Path, store: Store) -> None:
+    """Replace *store* by the backup of an SQLite store, in one transaction."""
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite:///{folder}/store.db"
+        await asyncio.to_thread(_put_back, url, file)
+        moved = Store(url)
+        try:
+            await moved.open()  # the backup may be of an older version
+            async with moved.read() as old, store.write() as new:
+                await new.execute(set_locally(WITHOUT_LIMITS))
+                await new.execute(sa.text(_DROP))
+                await new.run_sync(migrate)
+                for table in tables.metadata.sorted_tables:
+                    await new.execute(table.delete())
+                    for rows in (await old.execute(table.select())).mappings().partitions(_AT_ONCE):
+                        await new.execute(table.insert(), [dict(row) for row in rows])
+        except sa.exc.SQLAlchemyError as error:
+            raise BackupFailed(f"cannot restore {file}: {error}") from None
+        finally:
+            await moved.close()
+
+
+def _put_back(url: str, file: Path) -> None:
+    """Replace the store by a backup of the same kind of database."""
     parsed = sa.make_url(url)
     try:
         if parsed.get_backend_name() == "sqlite":
@@ -192,10 +230,8 @@ def _put_back(url: str, file: Path) -> str:
             _replace_sqlite(file, Path(parsed.database or ""))
         else:
             _restore_postgresql(parsed, file)
-        made = file.stat().st_mtime
     except (OSError, sqlite3.Error) as error:
         raise BackupFailed(f"cannot restore {file}: {error}") from None
-    return datetime.fromtimestamp(made, UTC).isoformat(timespec="seconds")
 
 
 def _flaw_of(file: Path) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import sqlite3
 import subprocess
@@ -23,7 +24,7 @@ from controller.store.instance import (
     read_maintenance,
     read_store_metadata,
 )
-from controller.store.jobs.job_rows import find_job, insert_job, request_end
+from controller.store.jobs.job_rows import find_job, insert_job, insert_jobs, request_end
 from controller.store.jobs.tombstones import delete_job_records
 from controller.store.outbox.update_rows import (
     MOST_TOLD,
@@ -138,6 +139,56 @@ async def test_jobs_removed_since_the_backup_stay_removed(
             assert (stone.job_id, stone.uid) == ("goes", "u-goes")
     finally:
         await store.close()
+
+
+@pytest.mark.needs("postgres")
+async def test_a_backup_of_sqlite_is_restored_into_postgresql(
+    tmp_path: Path, postgres: Postgres, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file, url = tmp_path / "backup", postgres.new_database()
+    monkeypatch.setenv("PATH", "/nowhere")  # PostgreSQL's programs are not needed
+    await fill(f"sqlite:///{tmp_path}/store.db", identity="this one", jobs=501)
+    await fill(url, identity="another", jobs=1)
+    await asyncio.to_thread(back_up, f"sqlite:///{tmp_path}/store.db", file)
+    held = file.read_bytes()
+    file.write_bytes(held[:-4096])
+    with pytest.raises(BackupFailed, match=f"{file}"):
+        await restore(url, file, now=time.time())
+    assert await rows_of(url, tables.position, "identity") == {"another"}
+    file.write_bytes(held)
+    await restore(url, file, now=time.time())
+    assert file.read_bytes() == held
+    assert await rows_of(url, tables.position, "identity") == {"this one"}
+    assert await rows_of(url, tables.maintenance, "mode") == {"paused"}
+    for name in ("jobs.id", "jobs.spec", "sessions.sid", "job_labels.value"):
+        table, _, column = name.partition(".")
+        moved = tables.metadata.tables[table]
+        old = await rows_of(f"sqlite:///{tmp_path}/store.db", moved, column)
+        assert old
+        assert await rows_of(url, moved, column) == old
+
+
+async def fill(url: str, *, identity: str, jobs: int) -> None:
+    store = Store(url)
+    await store.open()
+    async with store.write() as transaction:
+        await ensure_position(transaction, new_identity=identity)
+        records = (make_record(id=f"{identity[0]}-{number}") for number in range(jobs))
+        await insert_jobs(transaction, [(record, {"a": "b"}) for record in records])
+        session = Session(
+            sid=SIDS["a"], job_id=f"{identity[0]}-0", rank=0, kind="terminal", endpoint=None,
+            port=None, base_path="/", created_at=1.5,
+        )  # fmt: skip
+        await insert_session(transaction, session)
+    await store.close()
+
+
+async def rows_of(url: str, table: sa.Table, column: str) -> set[object]:
+    store = Store(url)
+    async with store.read() as transaction:
+        found = {repr(one) for one in await transaction.scalars(sa.select(table.c[column]))}
+    await store.close()
+    return {one.strip("'") for one in found}
 
 
 def test_a_malformed_backup_changes_nothing(tmp_path: Path) -> None:
