@@ -144,10 +144,11 @@ def _backup(given: argparse.Namespace) -> None:
 
 
 def _restore(given: argparse.Namespace) -> None:
-    url = _read().settings.store_url
+    settings = _read().settings
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     with _failures_printed():
-        asyncio.run(restore(url, given.file, now=time.time()))
+        settings.make_folders()
+        asyncio.run(restore(settings.store_url, given.file, now=time.time()))
     print("the store is restored, and submission is paused: see docs/how-to/backup.md")
 
 
@@ -167,6 +168,7 @@ def run(configuration: Configuration) -> None:
     """Run the controller."""
     configuration.settings.log.apply()
     try:
+        configuration.settings.make_folders()
         uvloop.run(_run(configuration))
     except ValueError as error:
         print(f"error: {error}", file=sys.stderr)

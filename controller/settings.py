@@ -204,6 +204,7 @@ class ControllerSettings:
     )
     address_file: Path | None = setting("FUMAROLE_CONTROLLER_ADDRESS_FILE", replaceable_file)
     store_url: str
+    state_folder: Path | None
     redis_url: str = setting("FUMAROLE_REDIS_URL", check_url, "redis://127.0.0.1:6379/0")
     link_keys: tuple[bytes, ...]
     bus_signer: TableSigner | None
@@ -231,6 +232,19 @@ class ControllerSettings:
         # URLs of Redis and the database may hold passwords, and the keys are secret.
         return f"ControllerSettings(instance={self.instance!r}, roles={sorted(self.roles)})"
 
+    def make_folders(self) -> None:
+        """Make the folders of the store and of logs, if need be.
+
+        Raises:
+            ValueError: If one cannot be made.
+        """
+        try:
+            for folder in (self.state_folder, self.logs):
+                if isinstance(folder, Path):
+                    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        except OSError as error:
+            raise ValueError(f"a folder cannot be made: {error}") from None
+
     @property
     def base_domain(self) -> str:
         """The domain of all sessions' hosts."""
@@ -249,9 +263,11 @@ def read_settings(environment: Environment) -> ControllerSettings:
         environment.leave_out(_OF_CONTROLLERS)
     if "reconciler" not in roles:
         environment.leave_out((_WEBHOOKS,))
+    state_folder = environment.optional(_STATE_FOLDER, _folder)
     settings = ControllerSettings(
         **read,
-        store_url=_store_url(environment),
+        store_url=_store_url(environment, state_folder),
+        state_folder=state_folder,
         link_keys=environment.required("FUMAROLE_LINK_KEY_FILE", key_file, (b"",)),
         bus_signer=environment.optional(_BUS_KEY, lambda raw: _signer(raw, read["instance"])),
         kubeconfig=environment.optional("KUBECONFIG", _kubeconfig),
@@ -342,8 +358,7 @@ def _plugin_choice(environment: Environment) -> PluginChoice:
     return choice
 
 
-def _store_url(environment: Environment) -> str:
-    folder = environment.optional(_STATE_FOLDER, _folder)
+def _store_url(environment: Environment, folder: Path | None) -> str:
     url = environment.optional(_STORE_URL, _database_url)
     if not any(map(environment.is_set, (_STATE_FOLDER, _STORE_URL))):
         environment.problem(

@@ -352,11 +352,17 @@ def replaceable_file(raw: str) -> Path:
 
 
 def writable_folder(path: Path) -> Path:
-    """Return the absolute path of a folder in which this process can write; make it if need be."""
-    path.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if not os.access(path, os.W_OK | os.X_OK):
-        raise ValueError(f"this process cannot write in {path}")
-    return path.absolute()
+    """Return the absolute path of a folder in which this process can write, or which it can make.
+
+    It is not made here: reading settings changes nothing, whoever checks them.
+    """
+    path = path.absolute()
+    nearest = next(one for one in (path, *path.parents) if one.exists())
+    if not nearest.is_dir():
+        raise ValueError(f"{nearest} is no folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise ValueError(f"this process cannot write in {nearest}")
+    return path
 
 
 def key_file(raw: str) -> tuple[bytes, ...]:

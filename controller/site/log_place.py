@@ -59,21 +59,18 @@ def read_logs_place(environment: Environment) -> LogsPlace:
             environment.problem(_FOLDER, f"has no effect beside {_S3}BUCKET")
         return bucket
     if named is not None:
-        return None if named == "none" else environment.optional(_FOLDER, _folder)
+        if named == "none":
+            return None
+        return environment.optional(_FOLDER, lambda raw: writable_folder(Path(raw)))
     # Several controllers share a database, but no folder.
     if environment.optional("FUMAROLE_CONTROLLER_STORE_URL", text) is not None:
         return None
-    state = "FUMAROLE_CONTROLLER_STATE_FOLDER"
-    if (folder := environment.optional(state, Path)) is None or not folder.is_dir():
-        return None  # its reader reports that
-    return environment.optional(state, lambda raw: _folder(raw, "logs"))
+    # Its own reader checks the state folder.
+    state = environment.optional("FUMAROLE_CONTROLLER_STATE_FOLDER", Path)
+    return None if state is None else state.absolute() / "logs"
 
 
 def _read_bucket(environment: Environment) -> Bucket | None:
     name = environment.optional(f"{_S3}BUCKET", _bucket_name)
     bucket = Bucket(name=name or "", **environment.fields(Bucket))
     return bucket if name is not None else None
-
-
-def _folder(raw: str, inside: str = "") -> Path:
-    return writable_folder(Path(raw) / inside)

@@ -44,7 +44,6 @@ def test_the_required_settings_suffice(values: dict[str, str], tmp_path: Path) -
     assert settings.roles == {"api", "reconciler", "hub"}
     assert settings.base_domain == "apps.example.com"
     assert sa.make_url(settings.store_url).database == str(tmp_path / "state" / "store.db")
-    assert (tmp_path / "state").stat().st_mode & 0o777 == 0o700
     assert settings.jobs.namespace == "fumarole-jobs"
 
 
@@ -84,7 +83,7 @@ def test_a_hub_needs_no_orchestrator_settings(values: dict[str, str]) -> None:
 )
 def test_a_hub_needs_no_files_that_only_controllers_use(values: dict[str, str], name: str) -> None:
     # One ConfigMap is for hubs, too, which mount neither the volumes nor the Secrets.
-    values |= {f"FUMAROLE_CONTROLLER_{name}": "/proc/no/such/place",
+    values |= {f"FUMAROLE_CONTROLLER_{name}": "/dev/null/no/such/place",
                "FUMAROLE_CONTROLLER_FAIR_SHARE": "on"}  # fmt: skip
     environment = Environment(values | {"FUMAROLE_CONTROLLER_ROLES": "hub"})
     settings = read_settings(environment)
@@ -225,9 +224,21 @@ def test_a_dns_rule_that_allows_everything_is_refused(
 
 def test_a_folder_that_cannot_be_created_is_one_problem(values: dict[str, str]) -> None:
     with pytest.raises(SettingsError) as error:
-        read(values | {"FUMAROLE_CONTROLLER_STATE_FOLDER": "/proc/no"})
+        read(values | {"FUMAROLE_CONTROLLER_STATE_FOLDER": "/dev/null/no"})
     [problem] = error.value.problems
-    assert problem.startswith("FUMAROLE_CONTROLLER_STATE_FOLDER is wrong: ")
+    assert problem == "FUMAROLE_CONTROLLER_STATE_FOLDER is wrong: /dev/null is no folder"
+
+
+def test_reading_settings_makes_no_folder(values: dict[str, str], tmp_path: Path) -> None:
+    """Somebody else than the controller's user may check them."""
+    there = tmp_path / "there"
+    state, logs = there / "state", there / "more/logs"
+    for more in ({}, {"FUMAROLE_CONTROLLER_LOGS_FOLDER": str(logs)}):
+        settings = read(values | {"FUMAROLE_CONTROLLER_STATE_FOLDER": str(state)} | more)
+        assert not there.exists()
+    settings.make_folders()
+    assert [one.stat().st_mode & 0o777 for one in (state, logs)] == [0o700, 0o700]
+    settings.make_folders()
 
 
 def test_kubeconfig_is_a_file_or_a_list_with_one_file(
