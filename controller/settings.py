@@ -6,6 +6,7 @@ docs/settings.md has each setting's meaning, unit and default.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
@@ -134,6 +135,9 @@ def _database_url(raw: str) -> str:
         raise ValueError("not a sqlite or postgresql URL")
     if scheme in postgresql.SCHEMES and (problem := postgresql.problem_of(raw)):
         raise ValueError(problem)
+    # SQLAlchemy takes what follows two slashes for a server, and no file for a store in memory.
+    if scheme == "sqlite" and not re.match("[^/]*:///.", raw):
+        raise ValueError("names no file: three slashes and a path are needed: sqlite:////a/b.db")
     return raw
 
 
