@@ -111,10 +111,11 @@ class PageErrors(RefusalRenderer):
             # So that a reload posts the link with its origin (page_headers).
             own = ("Referrer-Policy", "same-origin")
             return tuple(own if one[0] == own[0] else one for one in self._headers)
-        if refusal.ends_at is None:
+        if refusal.ends_at is None and not refusal.sent:
             return self._headers
         # The page replaces a document of the app, which may be a pop-up of another one. An opener
-        # policy would cut the reference between the two for good.
+        # policy would cut the reference between the two for good. Firefox would also forget the
+        # text of a form on the page that the user goes back to.
         return tuple(one for one in self._headers if one[0] != "Cross-Origin-Opener-Policy")
 
     def _card(self, refusal: Refusal, texts: Texts) -> Card:

@@ -115,6 +115,12 @@ def test_the_end_notice_states_when_and_how_to_continue(errors: PageErrors, text
     assert "Cross-Origin-Opener-Policy" in dict(errors.render(REFUSALS["not_found"], HTML).fields)
 
 
+def test_the_way_back_from_a_refused_form_keeps_its_text(errors: PageErrors) -> None:
+    # Behind a page with an opener policy, Firefox forgets what was typed into the page before.
+    refused = replace(REFUSALS["app_unreachable"], sent="form")
+    assert "Cross-Origin-Opener-Policy" not in dict(errors.render(refused, HTML).fields)
+
+
 def test_a_new_link_is_offered_if_the_issuer_is_a_url(errors: PageErrors) -> None:
     assert HOME in errors.render(REFUSALS["token_spent"], HTML).body.decode()
     assert HOME not in errors.render(REFUSALS["app_unreachable"], HTML).body.decode()
