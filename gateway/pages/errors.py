@@ -111,7 +111,8 @@ class PageErrors(RefusalRenderer):
             # So that a reload posts the link with its origin (page_headers).
             own = ("Referrer-Policy", "same-origin")
             return tuple(own if one[0] == own[0] else one for one in self._headers)
-        if refusal.ends_at is None and not refusal.sent:
+        replaces = refusal.ends_at is not None or refusal.code.startswith("app_")
+        if not replaces and not refusal.sent:
             return self._headers
         # The page replaces a document of the app, which may be a pop-up of another one. An opener
         # policy would cut the reference between the two for good. Firefox would also forget the

@@ -117,8 +117,15 @@ def test_the_end_notice_states_when_and_how_to_continue(errors: PageErrors, text
 
 def test_the_way_back_from_a_refused_form_keeps_its_text(errors: PageErrors) -> None:
     # Behind a page with an opener policy, Firefox forgets what was typed into the page before.
-    refused = replace(REFUSALS["app_unreachable"], sent="form")
+    refused = replace(REFUSALS["session_starting"], sent="form")
     assert "Cross-Origin-Opener-Policy" not in dict(errors.render(refused, HTML).fields)
+
+
+@pytest.mark.parametrize("code", ["app_unreachable", "app_timeout", "app_bad_answer"])
+def test_a_pop_up_of_the_app_keeps_its_opener_while_the_app_fails(
+    errors: PageErrors, code: str
+) -> None:
+    assert "Cross-Origin-Opener-Policy" not in dict(errors.render(REFUSALS[code], HTML).fields)
 
 
 def test_a_new_link_is_offered_if_the_issuer_is_a_url(errors: PageErrors) -> None:
