@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import aiohttp
@@ -25,6 +27,14 @@ MOST_STREAMS: Final = 256
 CHECK_SECONDS: Final = 1.0
 """How often streams are checked for readers that have disconnected. A silent stream writes nothing
 by which it would notice, and keeps its place until then."""
+
+
+@dataclass(frozen=True, slots=True)
+class StreamSource:
+    """An opened source: *send* writes it to the stream, whose response has *headers*."""
+
+    send: Callable[[EventStream], Awaitable[None]]
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 class EventStreams:
@@ -75,33 +85,38 @@ class EventStreams:
         self,
         request: web.Request,
         content_type: str,
-        send: Callable[[EventStream], Awaitable[None]],
-        headers: Mapping[str, str] | None = None,
+        opening: AbstractAsyncContextManager[StreamSource],
     ) -> web.StreamResponse:
-        """Respond to *request* with what *send* writes, and with *headers*.
+        """Respond to *request* with the source that *opening* yields.
 
+        The stream is counted before its source is opened, which may take connections of its own.
         A stream that fails is reset, so that the reader can tell a failure from the end.
         A response to HEAD ends after the header section (RFC 9110, section 9.3.2).
 
         Raises:
-            ApiError: 503 if there are too many streams.
+            ApiError: 503 if there are too many streams; nothing was opened.
+            Exception: That of *opening*; the response has not begun.
         """
         if self.full:
             raise ApiError("too_many_streams")
         response = web.StreamResponse(
-            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no", **(headers or {})}
+            headers={"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
         )
         response.content_type, response.charset = content_type, "utf-8"
         scope = asyncio.timeout(self.longest_seconds if content_type == EVENTS else None)
         try:
             async with scope:
                 self._add(scope, request)
-                await response.prepare(request)
-                stream = EventStream(response)
-                if request.method != "HEAD":
-                    await send(stream)
-                await stream.end()
+                async with opening as source:
+                    response.headers.update(source.headers)
+                    await response.prepare(request)
+                    stream = EventStream(response)
+                    if request.method != "HEAD":
+                        await source.send(stream)
+                    await stream.end()
         except (OSError, TimeoutError, aiohttp.ClientError):
+            if not (response.prepared or scope.expired()):
+                raise
             # The reader disconnected or stalled, the source failed, the stream has lasted as long
             # as it may, or the process ends.
             if request.transport is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from functools import partial
 from typing import Annotated, Final, Literal
 
@@ -21,7 +22,7 @@ from controller.api.resources.log_streams import (
     SelectedLog,
     read_places,
 )
-from controller.api.server_sent_events import EventStream
+from controller.api.server_sent_events import EventStream, StreamSource
 from controller.jobs.history.job_record import read_known
 from controller.jobs.spec.field_types import ToolName
 from controller.jobs.spec.problems import TAG, Problem
@@ -95,33 +96,40 @@ async def show(api: ApiParts, request: web.Request, query: LogsQuery) -> web.Str
     """Send logs as text, or as events while they are written."""
     places = _places(request)
     chosen = await _find(api, request.match_info["id"], query, places)
+    if query.follow:
+        opening: AbstractAsyncContextManager[StreamSource] = _followed(api, query, chosen)
+    elif query.rank == "all":
+        opening = nullcontext(StreamSource(partial(_send_all, api, chosen=chosen, tail=query.tail)))
+    else:
+        opening = _complete(api, query, chosen[0])
     try:
-        if query.follow:
-            return await _follow(api, request, query, chosen)
-        if query.rank == "all":
-            send = partial(_send_all, api, chosen=chosen, tail=query.tail)
-            return await api.streams.run(request, TEXT, send)
-        async with api.logs.text(chosen[0].pod, tail=query.tail) as log:
-            lost = {TRUNCATED: ",".join(sorted(log.lost))} if log.lost else None
-            send = partial(_send_text, log=log)
-            return await api.streams.run(request, TEXT, send, lost)
+        return await api.streams.run(request, EVENTS if query.follow else TEXT, opening)
     except (KubeError, StorageUnavailable) as error:
         raise _refused(error) from None
 
 
-async def _follow(
-    api: ApiParts, request: web.Request, query: LogsQuery, chosen: Sequence[SelectedLog]
-) -> web.StreamResponse:
+@asynccontextmanager
+async def _complete(
+    api: ApiParts, query: LogsQuery, chosen: SelectedLog
+) -> AsyncIterator[StreamSource]:
+    async with api.logs.text(chosen.pod, tail=query.tail) as log:
+        lost = {TRUNCATED: ",".join(sorted(log.lost))} if log.lost else {}
+        yield StreamSource(partial(_send_text, log=log), lost)
+
+
+@asynccontextmanager
+async def _followed(
+    api: ApiParts, query: LogsQuery, chosen: Sequence[SelectedLog]
+) -> AsyncIterator[StreamSource]:
     if len(chosen) > MOST_FOLLOWED:
         text = f"one stream can follow at most {MOST_FOLLOWED} ranks"
         raise invalid([Problem("rank", text)])
-    every = query.rank == "all"
-    stream = LogStream(api.logs, chosen, tail=query.tail, named=every)
+    stream = LogStream(api.logs, chosen, tail=query.tail, named=query.rank == "all")
     async with stream.opened():
         # Checked before the response begins, while an error can still have its own status.
         if (error := await stream.refused()) is not None:
             raise error
-        return await api.streams.run(request, EVENTS, stream.send)
+        yield StreamSource(stream.send)
 
 
 async def _find(

@@ -7,7 +7,7 @@ import json
 import re
 import time
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from functools import partial
 from math import inf
 from typing import Annotated, Final
@@ -27,7 +27,7 @@ from controller.api.requests import (
     last_event_id,
 )
 from controller.api.response_models import Update, UpdatePage
-from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream
+from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream, StreamSource
 from controller.store.errors import StoreUnavailable
 from controller.store.outbox import update_rows as updates
 from controller.store.outbox.update_rows import Forgotten, read_counter, updates_after
@@ -68,7 +68,8 @@ async def follow(
         return await _page(api, after or 0, query.limit)
     # Checked before the response begins, while an error can still have its own status.
     after = await _where(api, after)
-    return await api.streams.run(request, EVENTS, partial(_send, api, after=after))
+    source = StreamSource(partial(_send, api, after=after))
+    return await api.streams.run(request, EVENTS, nullcontext(source))
 
 
 async def _page(api: ApiParts, after: int, limit: int) -> UpdatePage:

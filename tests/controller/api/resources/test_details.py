@@ -137,6 +137,32 @@ async def test_an_interrupted_log_of_one_rank_is_marked_by_a_line(api: Api, scri
     assert said == "".join(f"[{n}] one\n[{n}] {long}\n[{n}] {why}\n" for n in (0, 1))
 
 
+@pytest.mark.parametrize("query", ["?follow=true", "?rank=0"])
+async def test_a_log_that_is_being_opened_counts_as_a_stream(
+    api: Api, script: Script, monkeypatch: pytest.MonkeyPatch, query: str
+) -> None:
+    monkeypatch.setattr("controller.api.server_sent_events.MOST_STREAMS", 1)
+    monkeypatch.setattr("controller.api.server_sent_events.CHECK_SECONDS", 0.05)
+    begun = asyncio.Event()
+
+    async def silent(_request: web.Request) -> web.StreamResponse:
+        begun.set()
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    await ran(api, run(0))
+    script.answer(silent)
+    async with asyncio.timeout(4):
+        first = asyncio.create_task(api.client.get(f"/v1/jobs/j1/logs{query}"))
+        await begun.wait()
+        refused = await api.client.get(f"/v1/jobs/j1/logs{query}")
+        assert (refused.status, (await refused.json())["code"]) == (503, "too_many_streams")
+        assert len(script.requests) == 1  # the cluster is not asked
+        first.cancel()
+        while api.streams.open:
+            await asyncio.sleep(0.01)
+
+
 async def test_an_interrupted_followed_log_is_marked(api: Api, script: Script) -> None:
     await ran(api, run(0))
     was_read = asyncio.Semaphore(0)
