@@ -131,7 +131,7 @@ class BatchRequest(Strict):
     @model_validator(mode="after")
     def _is_one(self) -> Self:
         if sum(one is not None for one in (self.count, self.array, self.matrix)) != 1:
-            raise ValueError("needs one of count, array and matrix")
+            raise ValueError("needs exactly one of count, array and matrix")
         return self
 
     def body(self) -> str:

@@ -137,7 +137,7 @@ def test_variables_are_refused_in_secrets() -> None:
 
 
 def test_a_request_has_one_item_source_and_unreserved_variables() -> None:
-    one_of = [("", "needs one of count, array and matrix")]
+    one_of = [("", "needs exactly one of count, array and matrix")]
     assert unread() == one_of
     assert unread(count=1, array=[{}]) == one_of
     assert unread(count=0)[0][0] == "count"
