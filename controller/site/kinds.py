@@ -38,6 +38,15 @@ def _listed(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
 
 
+def _scalar(value: Any) -> Any:
+    if not isinstance(value, str | int | float | None):
+        raise ValueError("should be a text, a number or a boolean")
+    return value
+
+
+_Scalar = Annotated[str | int | float | bool | None, BeforeValidator(_scalar)]
+
+
 class KindParameter(Strict):
     """A parameter of a kind: its types and its allowed values.
 
@@ -49,7 +58,7 @@ class KindParameter(Strict):
     ]
     title: Name | None = None
     required: bool = False
-    default: str | int | float | bool | None = None
+    default: _Scalar = None
     minimum: _Number | None = None
     maximum: _Number | None = None
     options: Annotated[list[Text], Field(min_length=1, max_length=1000)] | None = None

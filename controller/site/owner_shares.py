@@ -10,9 +10,9 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from controller.jobs.spec.field_types import QUALIFIED_NAME
 from controller.jobs.spec.parameters import Strict
@@ -23,9 +23,17 @@ LONGEST_PREFIX: Final = 20
 _PREFIX: Final = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN: Final = r"^[a-z0-9]([-.a-z0-9]{0,251}[a-z0-9])?$"
 _LABEL_VALUE: Final = r"^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$"
-_QUANTITY: Final = r"^[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)?$"
+_QUANTITY: Final = re.compile(r"[0-9]+(\.[0-9]+)?(m|k|[MGTPE]|[KMGTPE]i)?", re.ASCII)
 
-Amount = Annotated[str, Field(pattern=_QUANTITY)] | Annotated[int, Field(ge=0)]
+
+def _amount(value: Any) -> Any:
+    is_quantity = isinstance(value, str) and _QUANTITY.fullmatch(value) is not None
+    if is_quantity or (type(value) is int and value >= 0):
+        return value
+    raise ValueError('should be a whole number, or a quantity as text, such as "1.5" or 8Gi')
+
+
+Amount = Annotated[str | int, BeforeValidator(_amount)]
 ResourceName = Annotated[str, Field(pattern=QUALIFIED_NAME)]
 QueueName = Annotated[str, Field(pattern=_SUBDOMAIN)]
 PodSecurity = Literal["privileged", "baseline", "restricted"]
@@ -49,7 +57,7 @@ class ClaimTemplate(Strict):
     name: Annotated[str, Field(pattern=_SUBDOMAIN)]
     size: Amount
     access_modes: Annotated[list[AccessMode], Field(min_length=1)] = ["ReadWriteMany"]  # noqa: RUF012 - pydantic copies it
-    storage_class: Annotated[str, Field(pattern=_SUBDOMAIN)] | Literal[""] | None = None
+    storage_class: Annotated[str, Field(pattern=f"^$|{_SUBDOMAIN}")] | None = None
     volume: str | None = None
 
 

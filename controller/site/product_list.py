@@ -13,11 +13,11 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self
 
-from pydantic import AfterValidator, Field, model_validator
+from pydantic import AfterValidator, Discriminator, Field, Tag, model_validator
 
 from controller.jobs.spec.field_types import QUALIFIED_NAME, Cpu, Memory, Name, SiteName
 from controller.jobs.spec.model import EffectiveTask, Job
-from controller.jobs.spec.parameters import Strict
+from controller.jobs.spec.parameters import Strict, how_many
 from controller.jobs.spec.problems import Found
 from controller.jobs.spec.scheduling import NetworkLimits, Resources
 from controller.site.yaml_file import read_declared
@@ -30,6 +30,7 @@ _PRICE: Final = r"^[0-9]{1,12}(\.[0-9]{1,12})?$"
 
 Feature = Literal["web", "vnc", "terminal", "logs", "peers", "extend", "utilization", "batch"]
 QualifiedName = Annotated[str, Field(pattern=QUALIFIED_NAME)]
+LabelValue = Annotated[str, Field(pattern=_LABEL_VALUE)]
 
 
 def _decimal(raw: str) -> str:
@@ -44,7 +45,7 @@ class Toleration(Strict):
     """A taint of nodes that pods of the product tolerate."""
 
     key: QualifiedName
-    value: Annotated[str, Field(pattern=_LABEL_VALUE)] | None = None
+    value: LabelValue | None = None
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = None
 
     def manifest(self) -> dict[str, str]:
@@ -101,9 +102,10 @@ class Product(Strict):
     gpu_resource: QualifiedName | None = None
     node_labels: dict[
         QualifiedName,
-        Annotated[str, Field(pattern=_LABEL_VALUE)]
-        | Annotated[
-            list[Annotated[str, Field(pattern=_LABEL_VALUE)]], Field(min_length=1, max_length=64)
+        Annotated[
+            Annotated[LabelValue, Tag("~one")]
+            | Annotated[list[LabelValue], Field(min_length=1, max_length=64), Tag("~many")],
+            Discriminator(how_many),
         ],
     ] = Field(default_factory=dict)
     tolerations: Annotated[list[Toleration], Field(max_length=64)] = Field(default_factory=list)

@@ -69,13 +69,14 @@ _Many = Field(max_length=MOST_VALUES)
 T = TypeVar("T")
 
 
-def _how_many(value: Any) -> str:
+def how_many(value: Any) -> str:
+    """Return the tag of *value* in the union of an element and a list."""
     return f"{TAG}many" if isinstance(value, list | tuple) else f"{TAG}one"
 
 
 _OneOrMany: TypeAlias = Annotated[
     Annotated[T, Tag("~one")] | Annotated[list[T], _Many, Tag("~many")],
-    Discriminator(_how_many),
+    Discriminator(how_many),
 ]
 Texts: TypeAlias = _OneOrMany[Text]
 
