@@ -35,6 +35,7 @@ from shared.settings import (
     issuer_identifier,
     key_file,
     listen_address,
+    public_url,
     replaceable_file,
     seconds,
     setting,
@@ -51,6 +52,7 @@ Address = tuple[str, int]
 _STATE_FOLDER: Final = "FUMAROLE_CONTROLLER_STATE_FOLDER"
 _STORE_URL: Final = "FUMAROLE_CONTROLLER_STORE_URL"
 _BUS_KEY: Final = "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE"
+_ROLES: Final = "FUMAROLE_CONTROLLER_ROLES"
 _WEBHOOKS: Final = "FUMAROLE_CONTROLLER_WEBHOOKS_FILE"
 _OF_CONTROLLERS: Final = (
     *(_BUS_KEY, "FUMAROLE_CONTROLLER_PROMETHEUS_TOKEN_FILE"),
@@ -146,13 +148,6 @@ def _session_url(public_url: SplitResult) -> str:
     return f"{public_url.scheme}://{{sid}}.{(public_url.hostname or '').rstrip('.')}{port}"
 
 
-def _public_url(raw: str) -> SplitResult:
-    url = web_url(raw)
-    if url.path not in ("", "/"):
-        raise ValueError("the public URL must not have a path")
-    return url
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginChoice:
     """The plugins that run: the built-in ones except ``disabled``, and ``extra`` installed ones.
@@ -191,7 +186,7 @@ class ControllerSettings:
     """
 
     instance: str = setting("FUMAROLE_INSTANCE", dns_label, "default")
-    roles: frozenset[Role] = setting("FUMAROLE_CONTROLLER_ROLES", _roles, frozenset(ROLES))
+    roles: frozenset[Role] = setting(_ROLES, _roles, frozenset(ROLES))
     listen: Address = setting("FUMAROLE_CONTROLLER_LISTEN", listen_address, ("0.0.0.0", 8081))
     ops_listen: Address = setting(
         "FUMAROLE_CONTROLLER_OPS_LISTEN", listen_address, ("127.0.0.1", 8091)
@@ -258,11 +253,13 @@ class ControllerSettings:
 def read_settings(environment: Environment) -> ControllerSettings:
     """Return the settings; *environment* collects every problem."""
     read = environment.fields(ControllerSettings)
+    if environment.has_problem(_ROLES):  # the settings that a role needs are not known then
+        read["roles"] = frozenset[Role]()
     roles = read["roles"]
     # Only gateways call the hub, so a process that is only a hub need not know the orchestrator.
     only_hub = roles == {"hub"}
-    needed = environment.value if only_hub else environment.required
-    public_url = needed("FUMAROLE_CONTROLLER_PUBLIC_URL", _public_url, _STAND_IN_URL)
+    needed = environment.required if roles - {"hub"} else environment.value
+    url = needed("FUMAROLE_CONTROLLER_PUBLIC_URL", public_url, _STAND_IN_URL)
     if only_hub:
         environment.leave_out(_OF_CONTROLLERS)
     if "reconciler" not in roles:
@@ -276,16 +273,16 @@ def read_settings(environment: Environment) -> ControllerSettings:
         bus_signer=environment.optional(_BUS_KEY, lambda raw: _signer(raw, read["instance"])),
         kubeconfig=environment.optional("KUBECONFIG", _kubeconfig),
         plugins=_plugin_choice(environment),
-        jobs=read_job_defaults(environment, session_url=_session_url(public_url)),
+        jobs=read_job_defaults(environment, session_url=_session_url(url)),
         logs=None if only_hub else read_logs_place(environment),
         prometheus=_prometheus(environment),
         webhooks=environment.value(_WEBHOOKS, read_receivers, ()),
         log=read_log_settings(environment),
         token_issuer=needed("FUMAROLE_CONTROLLER_TOKEN_ISSUER", issuer_identifier, ""),
         token_jwks=read_key_source(
-            environment, "FUMAROLE_CONTROLLER_TOKEN_JWKS", needed=not only_hub
+            environment, "FUMAROLE_CONTROLLER_TOKEN_JWKS", needed=bool(roles - {"hub"})
         ),
-        public_url=public_url,
+        public_url=url,
     )
     environment.check_authorities()
     environment.check_addresses(

@@ -35,6 +35,7 @@ from shared.settings import (
     or_exit,
     origin,
     origins,
+    public_url,
     replaceable_file,
     seconds,
     setting,
@@ -51,14 +52,9 @@ _STAND_IN_KEYS: Final[tuple[bytes, ...]] = (b"\0" * 32,)
 
 
 def _public_url(raw: str) -> SplitResult:
-    url = web_url(raw)
-    if url.path not in ("", "/"):
-        raise ValueError("the public URL must have no path")
-    host = url.hostname or ""
-    if ":" in host or host.replace(".", "").isdigit() or host.endswith("."):
-        raise ValueError(
-            "sessions have hosts below this one, so it must be a name without a final dot"
-        )
+    url = public_url(raw)
+    if (url.hostname or "").endswith("."):
+        raise ValueError("the host must be a name without a final dot")
     return url
 
 

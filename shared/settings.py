@@ -84,6 +84,10 @@ class Environment:
         if (problem := " ".join(f"{name} {text}".split())) not in self.problems:
             self.problems.append(problem)
 
+    def has_problem(self, name: str) -> bool:
+        """Return whether a problem with *name* is recorded."""
+        return any(one.startswith(f"{name} ") for one in self.problems)
+
     def warning(self, name: str, text: str) -> None:
         """Record a warning: *name* allows something that its operator should know."""
         self.warnings.append(f"{name} {text}")
@@ -316,6 +320,19 @@ def web_url(raw: str, *, http_anywhere: bool = False) -> SplitResult:
     if url.scheme == "http" and not http_anywhere and not is_loopback_name(url.hostname):
         raise ValueError("http is for localhost, *.localhost and loopback addresses only")
     _ = url.port  # raises ValueError if it is no port
+    return url
+
+
+def public_url(raw: str) -> SplitResult:
+    """Return the URL below whose host sessions have theirs; ``http`` only on localhost."""
+    url = web_url(raw, http_anywhere=True)
+    host = url.hostname or ""
+    if url.path not in ("", "/"):
+        raise ValueError("the public URL must have no path")
+    if _is_address(host) or host.replace(".", "").isdigit():
+        raise ValueError("sessions have hosts below this one, so it must be a name")
+    if url.scheme == "http" and not is_loopback_name(host):
+        raise ValueError("http is for localhost and names below it only")
     return url
 
 

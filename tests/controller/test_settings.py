@@ -326,6 +326,33 @@ def test_a_missing_prometheus_token_is_warned_about(values: dict[str, str]) -> N
     assert [one for one in environment.warnings if one.startswith(f"{name} names no file")]
 
 
+def test_wrong_roles_are_the_only_problem_of_settings_that_depend_on_them() -> None:
+    environment = Environment({"FUMAROLE_CONTROLLER_ROLES": "hubs"})
+    read_settings(environment)
+    assert {one.split()[0] for one in environment.problems} == {
+        "FUMAROLE_CONTROLLER_ROLES",
+        "FUMAROLE_CONTROLLER_STATE_FOLDER",
+        "FUMAROLE_LINK_KEY_FILE",
+    }
+
+
+@pytest.mark.parametrize(
+    ("url", "problem"),
+    [
+        ("http://apps.example.com", "http is for localhost and names below it only"),
+        ("http://127.0.0.1:8080", "sessions have hosts below this one, so it must be a name"),
+        ("https://[::1]", "sessions have hosts below this one, so it must be a name"),
+    ],
+)
+def test_a_public_url_has_a_name_and_is_http_on_localhost_only(
+    values: dict[str, str], url: str, problem: str
+) -> None:
+    name = "FUMAROLE_CONTROLLER_PUBLIC_URL"
+    with pytest.raises(SettingsError, match=f"{name} is wrong: {problem}$"):
+        read(values | {name: url})
+    read(values | {name: "http://apps.localhost:8080"})
+
+
 @pytest.mark.parametrize("advertised", ["", "0.0.0.0:8082", "[::]:8082"])
 def test_an_undialable_hub_address_is_refused(values: dict[str, str], advertised: str) -> None:
     name = "FUMAROLE_CONTROLLER_HUB_ADVERTISE"

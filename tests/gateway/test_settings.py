@@ -91,6 +91,7 @@ def test_an_empty_environment_lists_every_missing_setting_and_exits_2(
         ("FUMAROLE_GATEWAY_PUBLIC_URL", "https://apps.example.com/path"),
         ("FUMAROLE_GATEWAY_PUBLIC_URL", "https://10.1.2.3"),
         ("FUMAROLE_GATEWAY_PUBLIC_URL", "https://[fd00::1]"),
+        ("FUMAROLE_GATEWAY_PUBLIC_URL", "https://apps.example.com."),
         ("FUMAROLE_GATEWAY_TOKEN_JWKS", "http://orchestrator.example.org/jwks"),
         ("FUMAROLE_GATEWAY_UPSTREAM_NETWORKS", "10.0.0.1/8"),
         ("FUMAROLE_GATEWAY_UPSTREAM_NETWORKS", ","),
