@@ -53,10 +53,28 @@ def test_containment_is_in_every_overlay_but_those_for_older_clusters(tmp_path: 
             (one["kind"], one["metadata"]["name"]) for one in of_kind(build(name, tmp_path), *kinds)
         }
         assert found == (set() if name == OLDER else wanted), name
-    # Without these kinds, production is the same.
+    # Without these kinds, and a field that Kubernetes 1.25 refuses, production is the same.
     older = build(OLDER, tmp_path)
     production = build("overlays/production", tmp_path)
+    for budget in of_kind(production, "PodDisruptionBudget"):
+        assert budget["spec"].pop("unhealthyPodEvictionPolicy") == "AlwaysAllow"
     assert older == [one for one in production if one["kind"] not in kinds]
+
+
+def test_production_spreads_each_programs_replicas_over_nodes_and_zones(tmp_path: Path) -> None:
+    pods = pods_of(build("overlays/production", tmp_path))
+    assert len(pods) == 3
+    for name, pod in pods.items():
+        constraints = pod["topologySpreadConstraints"]
+        keys = {one.pop("topologyKey") for one in constraints}
+        assert keys == {"kubernetes.io/hostname", "topology.kubernetes.io/zone"}
+        for one in constraints:
+            assert one == {
+                "maxSkew": 1,
+                "whenUnsatisfiable": "ScheduleAnyway",
+                "labelSelector": {"matchLabels": {"app.kubernetes.io/name": name}},
+                "matchLabelKeys": ["pod-template-hash"],
+            }
 
 
 @pytest.mark.parametrize(
