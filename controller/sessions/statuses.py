@@ -16,7 +16,7 @@ from controller.store.sessions.session_rows import Session
 from controller.volcano.observed import ObservedPod
 from controller.volcano.reasons.waiting import QUEUED
 from shared.routes.route import Route
-from shared.routes.statuses import MOST_APP, MOST_DETAIL, MOST_NAME, Status
+from shared.routes.statuses import MOST_APP, MOST_DETAIL, MOST_NAME, NO_HUB, Status
 
 _ENDS: Final = MappingProxyType(
     {"asked": "stopped", "expired": "expired", "out_of_funds": "out_of_funds", "evicted": "evicted"}
@@ -62,7 +62,15 @@ def status_of(
     began = (("starting", pod.started_at),) if pod.started_at is not None else ()
     if ready:
         return Status(phase="ready", app=app, port=port, times=queued + made + began)
-    return Status(phase="starting", since=pod.started_at, app=app, port=port, times=queued + made)
+    return Status(
+        phase="starting",
+        since=pod.started_at,
+        # A shell needs nothing but a hub once the program runs.
+        reason=NO_HUB if session.kind == "terminal" else None,
+        app=app,
+        port=port,
+        times=queued + made,
+    )
 
 
 def ended_status(route: Route, record: JobRecord | None, *, now: float) -> Status:

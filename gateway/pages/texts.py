@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from gateway.core.access.refusals import Refusal, Subject, subject_of
 from gateway.core.http.accept import preferred_language
 from shared.routes.route import Route
-from shared.routes.statuses import Status
+from shared.routes.statuses import NO_HUB, Status
 from shared.text import without_controls
 
 FOLDER: Final = Path(__file__).resolve().parent / "languages"
@@ -126,7 +126,7 @@ def words_of(refusal: Refusal, texts: Texts) -> CardTexts | None:
         case "session_expired":
             words = "ends.expired"
         case "session_starting":
-            words = f"starts.{status.phase}"
+            words = f"starts.{NO_HUB if status.reason == NO_HUB else status.phase}"
         case _:
             return None
     if f"{words}.title" not in texts:

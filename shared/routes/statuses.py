@@ -19,6 +19,9 @@ MOST_APP: Final = 128
 MOST_NAME: Final = 48
 """The limits of texts, in characters. They keep each status within :data:`MOST_BYTES`."""
 
+NO_HUB: Final = "no_hub"
+"""The reason of a terminal whose program runs while no hub does."""
+
 _Word = Annotated[str, msgspec.Meta(pattern=r"^[a-z][a-z_]{0,31}$")]
 _Time = Annotated[float, msgspec.Meta(ge=0, le=1e11)]
 

@@ -46,6 +46,14 @@ def test_a_detail_that_repeats_the_phase_is_omitted(reason: str, message: str) -
     assert (status.phase, status.reason, status.detail) == ("queued", reason, None)
 
 
+def test_a_terminal_whose_program_runs_waits_for_a_hub() -> None:
+    terminal = session(kind="terminal", endpoint=None, port=None)
+    record = make_record(uid=UID, state="RUNNING", reason=None, message=None)
+    status = status_of(terminal, job=JOB, record=record, pod=make_pod(started_at=9.0), ready=False)
+    assert (status.phase, status.since, status.reason) == ("starting", 9.0, "no_hub")
+    assert told(make_pod(ready=False)).reason is None
+
+
 def test_a_suspended_job_has_no_queue_position() -> None:
     assert told(state="SUSPENDED", reason="suspended").phase == "suspended"
 

@@ -100,6 +100,17 @@ def errors() -> PageErrors:
     return PageErrors(parts, frame_ancestors="frame-ancestors 'self'", home=None, orchestrator=url)
 
 
+@pytest.mark.parametrize("texts", list(LANGUAGES), ids=lambda texts: texts.language)
+def test_a_terminal_that_waits_for_a_hub_does_not_say_that_its_app_starts(texts: Texts) -> None:
+    statuses = (Status(phase="starting", reason=reason) for reason in (None, "no_hub"))
+    usual, waiting = (words_of(about("session_starting", one), texts) for one in statuses)
+    assert usual is not None
+    assert waiting is not None
+    assert waiting.title == texts("starts.no_hub.title")
+    assert waiting.title != usual.title
+    assert (waiting.text, waiting.advice) == (texts("starts.no_hub.text"), usual.advice)
+
+
 ENDS = ["finished", "stopped", "failed", "expired", "out_of_funds", "evicted"]
 
 
