@@ -66,8 +66,10 @@ HEAD_SECONDS: Final = 30.0
 """The deadline for the head of the first request on a connection."""
 MOST_HEAD_BYTES: Final = 64 * 1024
 """A connection whose head is longer is closed; up to one more read (256 KiB) is taken before."""
-SLICE_BYTES: Final = 512
-"""The parsers get this many bytes at once: some eighty of the smallest chunks or frames."""
+SMALL_BYTES: Final = 512
+"""So much input is parsed as soon as it arrives: some eighty of the smallest chunks or frames."""
+SLICE_BYTES: Final = 4096
+"""Other input waits and is parsed in slices; the smallest chunks or frames in one take 0.4 ms."""
 SLICES_SECONDS: Final = 0.002
 """The time of all slices of a listener in one turn of the loop."""
 WHOLE_BYTES: Final = 8192
@@ -170,12 +172,18 @@ class _Slices:
 
     def _run(self) -> None:
         until = perf_counter() + SLICES_SECONDS
-        while self._waiting and perf_counter() < until:
-            connection = self._waiting.popleft()
-            if connection.parse_slice():
-                self._waiting.append(connection)
-        if self._waiting:
-            self._loop.call_soon(self._run)
+        try:
+            while self._waiting and perf_counter() < until:
+                connection = self._waiting.popleft()
+                try:
+                    if connection.parse_slice():
+                        self._waiting.append(connection)
+                except BaseException:
+                    connection.abort()  # as the loop does if data_received() fails
+                    raise
+        finally:
+            if self._waiting:
+                self._loop.call_soon(self._run)
 
 
 class Connection(web.RequestHandler):
@@ -208,21 +216,27 @@ class Connection(web.RequestHandler):
         self.received_bytes += len(data)
         if self._discards:
             return
-        if self._unparsed and data:
-            self._unparsed += data
-        elif len(data) <= SLICE_BYTES:
+        if not data:
             self._parse(data)
             return
-        else:
-            at = 0
-            # A head costs little, and its request should not wait for the bodies of others.
-            while at < min(len(data), WHOLE_BYTES) and self._is_in_head and not self._is_held:
-                self._parse(data[at : at + SLICE_BYTES])
-                at += SLICE_BYTES
-            self._unparsed, self._parsed = data[at:], 0
+        at = 0 if self._unparsed else self._parse_at_once(data)
+        self._unparsed += data[at:]
         if self._unparsed:
             self._pause_transport_reading()
             self._queue()
+
+    def _parse_at_once(self, data: bytes) -> int:
+        """Parse the begin of *data* that need not wait; return its length.
+
+        A head costs little, and its request should not wait for the bodies of others.
+        """
+        at, is_small = 0, len(data) <= SMALL_BYTES
+        while at < min(len(data), WHOLE_BYTES) and not self._is_held:
+            if not is_small and not self._is_in_head:
+                break
+            self._parse(data[at : at + SMALL_BYTES])
+            at += SMALL_BYTES
+        return at
 
     def parse_slice(self) -> bool:
         """Parse the next slice; return whether there is one more."""
@@ -233,8 +247,8 @@ class Connection(web.RequestHandler):
         if self._parsed >= len(self._unparsed):
             self._unparsed, self._parsed = b"", 0
         self._queued = bool(self._unparsed) and not self._is_held and self.transport is not None
-        if not self._unparsed and not self._is_held:
-            self._resume_transport_reading()
+        if not self._unparsed:
+            self._resume_parsing()
         return self._queued
 
     def _queue(self) -> None:
@@ -248,8 +262,13 @@ class Connection(web.RequestHandler):
 
     @property
     def _is_held(self) -> bool:
-        """Whether aiohttp takes no input: a body or messages wait for their handler."""
-        return self._reading_paused or self._buffer_paused
+        """Whether no input is parsed: a body, messages or an upgrade wait for their handler."""
+        awaits_upgrade = self._upgraded and self._payload_parser is None
+        return self._reading_paused or self._buffer_paused or awaits_upgrade
+
+    def _resume_parsing(self) -> None:
+        if not self._is_held:
+            self._resume_transport_reading()
 
     def _resume_transport_reading(self) -> None:
         if self._unparsed:
@@ -272,11 +291,26 @@ class Connection(web.RequestHandler):
         self, request: web.BaseRequest, resp: web.StreamResponse, start_time: float | None
     ) -> tuple[web.StreamResponse, bool]:
         """Send *resp*; parse nothing more of a request that has not arrived completely."""
+        if self._unparsed and not request.content.is_eof():
+            await asyncio.sleep(0)  # The next slice may hold the rest.
         if not request.content.is_eof():
             resp.force_close()
             self._discards, self._unparsed, self._parsed = True, b"", 0
             self._resume_transport_reading()
-        return await super().finish_response(request, resp, start_time)
+        declines = self._upgraded and not self._messages and self._payload_parser is None
+        if declines:
+            # aiohttp would parse at once what followed the upgrade.
+            self._unparsed = self._message_tail + self._unparsed[self._parsed :]
+            self._message_tail, self._parsed = b"", 0
+        sent = await super().finish_response(request, resp, start_time)
+        if declines:
+            self._resume_parsing()
+        return sent
+
+    def set_parser(self, *parser: Any, **options: Any) -> None:
+        """Parse the messages that followed an accepted upgrade."""
+        super().set_parser(*parser, **options)
+        self._resume_parsing()
 
     @property
     def waits(self) -> bool:

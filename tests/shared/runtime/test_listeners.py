@@ -284,3 +284,102 @@ async def test_input_is_parsed_completely_although_in_slices() -> None:
     assert received.count(b"HTTP/1.1 200 OK") == 23
     assert large in received
     assert received.count(b"y") >= (1 + 700 + 70_000) * 30
+
+
+UPGRADE = (
+    b"GET / HTTP/1.1\r\nHost: a\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n\r\n"
+)
+
+
+async def test_what_follows_a_declined_upgrade_is_not_parsed_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(listeners, "SLICES_SECONDS", 1e-5)
+    parsed: list[int] = []
+
+    async def refuse(request: web.Request) -> web.Response:
+        parsed.append(request.content.total_bytes)
+        await asyncio.sleep(0.05)
+        return web.Response(status=401)
+
+    app = web.Application()
+    app.router.add_route("*", "/", refuse)
+    async with listening(app, ("127.0.0.1", 0)) as address, AsyncExitStack() as ends:
+        reader, writer = await connected(address, ends)
+        chunks = b"1\r\nx\r\n" * 100_000
+        writer.write(UPGRADE)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n" + chunks)
+        async with asyncio.timeout(60):
+            for _ in range(2):
+                assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 401 ")
+    assert parsed[0] == 0
+    assert parsed[1] < 8000
+
+
+async def test_all_requests_behind_a_declined_upgrade_are_served() -> None:
+    async def count(request: web.Request) -> web.Response:
+        await asyncio.sleep(0.01)
+        return web.Response(text=f"counted {len(await request.read())}")
+
+    app = web.Application()
+    app.router.add_route("*", "/", count)
+    async with listening(app, ("127.0.0.1", 0)) as address, AsyncExitStack() as ends:
+        reader, writer = await connected(address, ends)
+        post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n"
+        writer.write(UPGRADE + post + bytes(200_000) + UPGRADE)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
+        async with asyncio.timeout(60):
+            received = await reader.read()
+    sizes = [part.split(b"HTTP")[0] for part in received.split(b"counted ")[1:]]
+    assert sizes == [b"0", b"200000", b"0", b"0"]
+
+
+async def test_all_messages_that_follow_an_upgrade_at_once_are_received() -> None:
+    async def count(request: web.Request) -> web.StreamResponse:
+        await asyncio.sleep(0.01)
+        socket = web.WebSocketResponse()
+        await socket.prepare(request)
+        sizes = [len(message.data) async for message in socket]
+        counted.set_result(sizes)
+        return socket
+
+    counted: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+    app = web.Application()
+    app.add_routes([web.get("/", count)])
+    async with listening(app, ("127.0.0.1", 0)) as address, AsyncExitStack() as ends:
+        _, writer = await connected(address, ends)
+        frame = b"\x82\xfe\x03\xe8" + bytes(4 + 1000)
+        writer.write(UPGRADE + frame * 300 + b"\x88\x80" + bytes(4))
+        async with asyncio.timeout(60):
+            assert await counted == [1000] * 300
+
+
+async def test_an_error_of_the_parser_ends_its_connection_alone(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    parse = web.RequestHandler.data_received
+
+    def fail(self: web.RequestHandler, data: bytes) -> None:
+        if b"!" in data:
+            raise RuntimeError("a defect")
+        parse(self, data)
+
+    async def count(request: web.Request) -> web.Response:
+        return web.Response(text=f"counted {len(await request.read())}")
+
+    monkeypatch.setattr(web.RequestHandler, "data_received", fail)
+    app = web.Application()
+    app.router.add_route("*", "/", count)
+    post = b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 50000\r\n\r\n"
+    async with listening(app, ("127.0.0.1", 0)) as address, AsyncExitStack() as ends:
+        several = [await connected(address, ends) for _ in range(4)]
+        for (_, writer), last in zip(several, (b"x", b"!", b"x", b"x"), strict=True):
+            writer.write(post + b"x" * 49_999 + last)
+        for reader, _ in several[:1] + several[2:]:
+            async with asyncio.timeout(60):
+                await reader.readuntil(b"counted 50000")
+        async with asyncio.timeout(60):
+            with suppress(ConnectionResetError):
+                assert await several[1][0].read() == b""
+    assert "a defect" in caplog.text
