@@ -12,6 +12,8 @@ from types import MappingProxyType
 from typing import Final, assert_never
 
 from controller.jobs.history.explanations import (
+    NOT_NOTED,
+    explain_absent,
     explain_held,
     explain_running,
     explain_waiting,
@@ -35,8 +37,7 @@ from controller.jobs.reconcile.lifecycle.failure import (
     refused_until,
 )
 from controller.jobs.reconcile.lifecycle.gone import gone
-from controller.jobs.reconcile.lifecycle.idle import without_programs
-from controller.jobs.reconcile.lifecycle.missed_policies import missed_first
+from controller.jobs.reconcile.lifecycle.missed_policies import MISSED_SECONDS, missed_first
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState, must_be_removed
 from controller.jobs.reconcile.lifecycle.removal import kept_by_finalizers, removal, revived_at
 from controller.jobs.reconcile.lifecycle.sidecars import only_sidecars_run
@@ -380,8 +381,25 @@ def _keeps_state(record: JobRecord, update: UpdateStatus) -> bool:
     return record.state == next_state(record.state, update.event)
 
 
+ABSENT_SECONDS: Final = 30.0
+"""How long a running job may be without pods: Volcano mostly makes others within seconds."""
+
+
+def _without_programs(
+    seen: ObservedState, job: ObservedJob
+) -> tuple[float | None, Explanation | None]:
+    """Return when a running job reports that no program of it runs, and what; None if one may.
+
+    Volcano's controllers may be away, and a busy one sees the end of a pod a minute late.
+    """
+    if (since := seen.absent_since()) is not None:
+        return since + ABSENT_SECONDS, explain_absent(job, seen.record.explained)
+    since = seen.all_ended_since()
+    return (None, None) if since is None else (since + MISSED_SECONDS, NOT_NOTED)
+
+
 def _running(seen: ObservedState, job: ObservedJob) -> Step:
-    found, (idle_until, idle) = explain_running(job, seen.pods), without_programs(seen, job)
+    found, (idle_until, idle) = explain_running(job, seen.pods), _without_programs(seen, job)
     is_idle = idle_until is not None and seen.now >= idle_until
     if is_idle:
         found, idle_until = idle, None
@@ -391,9 +409,9 @@ def _running(seen: ObservedState, job: ObservedJob) -> Step:
         else UpdateStatus(JobEvent.STARTED, found.reason, found.message, found.details)
     )
     step: Step = _update(seen, update) if is_idle else seen.update_if_new(update)
-    # Without anything to say, the reason for which companions are refused stays.
-    may_clear = seen.companions_applied or not _keeps_state(seen.record, update)
-    if isinstance(step, UpdateStatus) and (found is not None or may_clear):
+    # The reason for which companions are refused stays, and its start hooks do not wait for them.
+    may_say = seen.companions_applied or not _keeps_state(seen.record, update)
+    if isinstance(step, UpdateStatus) and may_say:
         return step
     step = Wait(idle_until) if seen.started else seen.run_hook("start")
     if not isinstance(step, Wait) or seen.pods_stale or not (left := seen.left_running()):

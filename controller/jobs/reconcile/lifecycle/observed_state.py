@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from controller.jobs.history.job_record import State, next_state
-from controller.jobs.history.pod_records import own_pods
+from controller.jobs.history.job_record import State, next_state, read_known
+from controller.jobs.history.pod_records import OVER, own_pods
 from controller.jobs.reconcile.lifecycle.steps import RunHooks, UpdateStatus, Wait
 from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.job_rows import REMOVED_REASONS, JobRecord, RequestedEnd
@@ -139,6 +139,19 @@ class ObservedState:
     def ended_since_of(self, pods: Iterable[ObservedPod]) -> float:
         """Return since when this process has observed that all of these pods ended."""
         return max(self.ended_since.get(pod.uid, self.now) for pod in pods)
+
+    def absent_since(self) -> float | None:
+        """Return since when a job that had pods has none; None if one may be there."""
+        if self.pods_stale or not self.runs or self.own(self.pods):
+            return None
+        ends = [run.ended_at for run in self.runs.values() if run.ended_at is not None]
+        return max(ends) if len(ends) == len(self.runs) else None
+
+    def all_ended_since(self) -> float | None:
+        """Return since when the pods of all ranks have ended; None if one may not have."""
+        over = [pod for pod in self.staying() if pod.phase in OVER]
+        are_all = len(over) == len(self.staying()) >= read_known(self.record).ranks
+        return self.ended_since_of(over) if are_all and not self.pods_stale else None
 
     def only_sidecars_ran(self) -> bool:
         """Return whether only sidecars run, or only sidecars ran until the VolcanoJob was deleted.

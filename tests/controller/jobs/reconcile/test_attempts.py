@@ -12,7 +12,7 @@ import pytest_asyncio
 
 from controller.jobs.cluster import prerequisites
 from controller.jobs.cluster.informer import Indexer
-from controller.jobs.reconcile.lifecycle import idle, removal
+from controller.jobs.reconcile.lifecycle import next_step, removal
 from controller.kube.client import Objects
 from controller.kube.errors import Forbidden, Unavailable, error_from
 from controller.kube.kinds import (
@@ -142,7 +142,7 @@ async def test_the_volcano_job_of_an_ended_job_does_not_run_again_after_a_restor
 async def test_a_running_job_says_that_its_pods_are_gone_until_others_run(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(idle, "ABSENT_SECONDS", 1.0)
+    monkeypatch.setattr(next_step, "ABSENT_SECONDS", 1.0)
     await world.submit("absent", stop_grace_seconds=1)
     await world.until("absent", "RUNNING")
     # As if its PodGroup waited in the queue again, after a preemption.

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.jobs.history.job_record import JobEvent, State
-from controller.jobs.reconcile.lifecycle.next_step import decide
+from controller.jobs.reconcile.lifecycle.missed_policies import MISSED_SECONDS
+from controller.jobs.reconcile.lifecycle.next_step import ABSENT_SECONDS, decide
 from controller.jobs.reconcile.lifecycle.steps import (
     AdoptNewerAttempt,
     DeletePods,
@@ -32,12 +33,13 @@ from controller.jobs.tools.runs import DueRun
 from controller.store.jobs.job_rows import RequestedEnd
 from controller.store.jobs.relations import Predecessor
 from controller.volcano.names import ATTEMPT_ANNOTATION, CREATED_ANNOTATION
-from controller.volcano.observed import PROGRESS
+from controller.volcano.observed import PROGRESS, Ended
 from tests.controller.jobs.reconcile.lifecycle.records import (
     ACCEPTED,
     KEPT,
     RUNS,
     SUBMITTED,
+    gone,
 )
 from tests.controller.samples import UID, make_observed, make_observed_state, make_pod, make_record
 
@@ -309,3 +311,32 @@ def test_only_the_jobs_own_volcano_job_is_ever_removed(
     if isinstance(step, Submit):
         assert seen.record.uid is None
         assert seen.record.desired == "run" or seen.job is not None
+
+
+def test_a_running_job_says_that_volcano_has_not_noted_the_end_of_its_programs() -> None:
+    how = Ended(exit_code=0, signal=0, reason="Completed", finished_at=8.0)
+    done = make_pod(phase="Succeeded", running=False, ended=how)
+    ended = make_observed_state(KEPT, make_observed(), done, now=9.0)
+    due_at = 9.0 + MISSED_SECONDS
+    assert decide(ended) == Wait(due_at)
+    step = decide(replace(ended, now=due_at))
+    assert isinstance(step, UpdateStatus)
+    assert (step.event, step.reason) == (JobEvent.STARTED, "not_taken_up")
+    told = replace(KEPT, reason=step.reason, message=step.message)
+    assert decide(replace(ended, record=told, now=due_at)) == Wait()
+    # Its pods may have changed since, or another rank still runs.
+    assert decide(replace(ended, now=due_at, pods_stale=True)) == Wait()
+    others = make_observed_state(KEPT, make_observed(), done, make_pod(1), now=due_at)
+    assert decide(others) == Wait()
+
+
+def test_a_running_job_says_that_its_pods_are_absent_a_while_after_the_last_one() -> None:
+    runs = gone("a", ended_at=7.0) | gone("b", 1, ended_at=20.0)
+    absent = make_observed_state(KEPT, make_observed(), runs=runs, now=7.0 + ABSENT_SECONDS)
+    due_at = 20.0 + ABSENT_SECONDS
+    assert decide(absent) == Wait(due_at)
+    step = decide(replace(absent, now=due_at))
+    assert isinstance(step, UpdateStatus)
+    assert step.event is JobEvent.STARTED
+    # Another pod may be there.
+    assert decide(replace(absent, now=due_at, pods_stale=True)) == Wait()

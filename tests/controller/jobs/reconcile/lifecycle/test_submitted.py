@@ -54,10 +54,12 @@ def test_a_job_whose_companions_are_refused_starts_and_keeps_the_reason() -> Non
     seen = make_observed_state(SUBMITTED, make_observed(), companions_applied=False)
     assert decide(seen) == UpdateStatus(JobEvent.STARTED, None, None)
     refused = replace(SUBMITTED, state="RUNNING", reason="forbidden", message="no Service")
-    seen = make_observed_state(refused, make_observed(), companions_applied=False)
-    assert decide(replace(seen, started=False)) == RunHooks("start")
-    assert decide(seen) == ApplyCompanions()
-    seen = replace(seen, companions_applied=True)
+    dead = make_pod(node_unready_since=0.0)
+    for pods in ((), (dead,)):
+        seen = make_observed_state(refused, make_observed(), *pods, companions_applied=False)
+        assert decide(replace(seen, started=False)) == RunHooks("start")
+        assert decide(seen) == ApplyCompanions()
+    seen = make_observed_state(refused, make_observed())
     assert decide(seen) == UpdateStatus(JobEvent.STARTED, None, None)
 
 
