@@ -138,7 +138,7 @@ def _database_url(raw: str) -> str:
     if scheme in postgresql.SCHEMES and (problem := postgresql.problem_of(raw)):
         raise ValueError(problem)
     # SQLAlchemy takes what follows two slashes for a server, and no file for a store in memory.
-    if scheme == "sqlite" and not re.match("[^/]*:///.", raw):
+    if scheme == "sqlite" and not re.match("[^/]*:///[^:?]", raw):
         raise ValueError("names no file: three slashes and a path are needed: sqlite:////a/b.db")
     return raw
 

@@ -229,7 +229,9 @@ def test_a_folder_that_cannot_be_created_is_one_problem(values: dict[str, str]) 
     assert problem == "FUMAROLE_CONTROLLER_STATE_FOLDER is wrong: /dev/null is no folder"
 
 
-@pytest.mark.parametrize("url", ["sqlite://store.db", "sqlite://", "sqlite:///", "sqlite:x"])
+@pytest.mark.parametrize(
+    "url", ["sqlite://store.db", "sqlite://", "sqlite:///", "sqlite:x", "sqlite:///:memory:"]
+)
 def test_a_url_of_sqlite_without_a_file_is_refused(values: dict[str, str], url: str) -> None:
     with pytest.raises(SettingsError, match="STORE_URL is wrong: names no file"):
         read(values | {"FUMAROLE_CONTROLLER_STORE_URL": url})
