@@ -19,16 +19,10 @@ def make_client_tls(authorities: Path | str | None = None) -> ssl.SSLContext:
         OSError: If the file holds no certificate.
     """
     context = ssl.create_default_context(cafile=authorities)
-    accept_plain_authorities(context)
-    return context
-
-
-def accept_plain_authorities(context: ssl.SSLContext) -> None:
-    """Have *context* accept certificates that lack extensions which RFC 5280 demands.
-
-    Python 3.13 sets ``VERIFY_X509_STRICT`` by default. The authorities of EKS, of microk8s, of old
-    clusters and of many private services have no key identifiers or no key usage, so each
-    connection would fail with ``Missing Authority Key Identifier``. Browsers, Go's clients, curl
-    and Python until 3.12 demand neither. Signature, host name and validity are still verified.
-    """
+    # Python 3.13 sets this by default. The authorities of EKS, of microk8s, of old clusters and of
+    # many private services lack extensions which RFC 5280 demands: they have no key identifiers or
+    # no key usage, so each connection would fail with ``Missing Authority Key Identifier``.
+    # Browsers, Go's clients, curl and Python until 3.12 demand neither. Signature, host name and
+    # validity are still verified.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context

@@ -4,11 +4,11 @@ Its packages import some 800 modules, which takes a second of every start. Three
 are loaded lazily here, when something such as a third-party plugin first uses one of their names.
 After that they are ordinary packages.
 
-The library reads kubeconfigs; requests are sent by aiohttp. It takes only a proxy from the
-environment, which is read once. By itself, aiohttp looks for a proxy and for a ``.netrc`` on each
-call, in a thread of the loop's executor. That is
-expensive, and hanging hooks of plugins may occupy all of these threads. Also, if a ``.netrc`` has
-an entry for the server, aiohttp refuses calls that carry a token.
+The library reads kubeconfigs; aiohttp sends the requests. Only a proxy is taken from the
+environment, once. By itself, aiohttp would look for a proxy and for a ``.netrc`` on each call, in a
+thread of the loop's executor. That is expensive, and hanging hooks of plugins may occupy all of
+these threads. Also, if a ``.netrc`` has an entry for the server, aiohttp refuses calls that carry a
+token.
 """
 
 from __future__ import annotations

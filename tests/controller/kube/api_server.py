@@ -115,11 +115,11 @@ def _authority() -> bytes:
         return Authority(Path(folder) / "authority").file.read_bytes()
 
 
-def write_kubeconfig(path: Path, url: str, token: str = "first") -> Path:
-    """Write a kubeconfig for the server at *url*."""
+def write_kubeconfig(path: Path, url: str, token: str = "first", **cluster: str) -> Path:
+    """Write a kubeconfig for the server at *url*, with these fields of the cluster."""
     content = {
         "apiVersion": "v1", "kind": "Config", "current-context": "c",
-        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "clusters": [{"name": "c", "cluster": {"server": url} | cluster}],
         "users": [{"name": "u", "user": {"token": token}}],
         "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
     }  # fmt: skip

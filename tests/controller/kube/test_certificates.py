@@ -7,7 +7,7 @@ import base64
 import json
 import ssl
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -102,10 +102,10 @@ class Site:
     def _encoded(self, name: str) -> str:
         return base64.b64encode((self.folder / name).read_bytes()).decode()
 
-    def write(self, *, inline: bool = False) -> None:
-        """Write the kubeconfig, *inline* with the certificates in it."""
+    def write(self, more: Mapping[str, object] | None = None, *, inline: bool = False) -> None:
+        """Write the kubeconfig, *inline* with the certificates in it; *more* is the cluster's."""
         server = f"https://{HERE}:{self._server.port}"
-        cluster = {"server": server, "certificate-authority": "ca.crt"}
+        cluster: dict[str, object] = {"server": server, "certificate-authority": "ca.crt"}
         user = {"client-certificate": "client.crt", "client-key": "client.key"}
         if inline:
             authority, certificate, key = map(self._encoded, ("ca.crt", "client.crt", "client.key"))
@@ -113,7 +113,7 @@ class Site:
             user = {"client-certificate-data": certificate, "client-key-data": key}
         content = {
             "current-context": "c",
-            "clusters": [{"name": "c", "cluster": cluster}],
+            "clusters": [{"name": "c", "cluster": cluster | dict(more or {})}],
             "users": [{"name": "u", "user": user}],
             "contexts": [{"name": "c", "context": {"cluster": "c", "user": "u"}}],
         }
@@ -149,6 +149,24 @@ async def test_an_authority_without_key_identifiers_is_trusted(
         executor = PodExec(kube)
         with pytest.raises(ExecFailed, match="refused with 200"):
             await executor.open(ExecTarget("ns", "a", "job"), ["sh"])
+
+
+@pytest.mark.parametrize(
+    "given", [{"tls-server-name": "api.example.com"}, {"insecure-skip-tls-verify": True}]
+)
+async def test_a_kubeconfig_says_which_name_of_the_server_is_verified(
+    tmp_path: Path, server: Server, given: Mapping[str, object]
+) -> None:
+    async with connected(tmp_path, server) as (kube, site):
+        await server.start(Authority(tmp_path, "one").vouch("api.example.com"))
+        site.authority.write_bytes((tmp_path / "one.pem").read_bytes())
+        with pytest.raises(Unavailable):
+            await kube.get(PODS, "a", "ns")
+        site.write(given)
+        async with Kube.connect(site.kubeconfig) as other:
+            await other.get(PODS, "a", "ns")
+            with pytest.raises(ExecFailed, match="refused with 200"):
+                await PodExec(other).open(ExecTarget("ns", "a", "job"), ["sh"])
 
 
 @pytest.mark.usefixtures("strict_by_default")

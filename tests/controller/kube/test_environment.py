@@ -12,6 +12,7 @@ from threading import Event
 import pytest
 
 from controller.kube.client import Kube
+from controller.kube.exec import ExecFailed, ExecTarget, PodExec
 from controller.kube.kinds import PODS
 from controller.kube.library import make_session, proxy_for
 from tests.controller.kube.api_server import (
@@ -84,6 +85,22 @@ async def test_a_proxy_from_the_environment_is_used(
         async with Kube.connect(path) as kube:
             await kube.get(PODS, "a", "ns")
     assert script.hosts == ["api.example.com"]
+
+
+async def test_a_proxy_of_the_kubeconfig_takes_precedence_also_for_shells(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = Script(ASKED)
+    async with serving(script, tmp_path) as proxy:
+        await proxy.get(PODS, "a", "ns")
+        monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+        named = {"proxy-url": f"http://{script.hosts.pop()}"}
+        path = write_kubeconfig(tmp_path / "other", "http://api.example.com", **named)
+        async with Kube.connect(path) as kube:
+            await kube.get(PODS, "a", "ns")
+            with pytest.raises(ExecFailed, match="refused with 200"):
+                await PodExec(kube).open(ExecTarget("ns", "a", "job"), ["sh"])
+    assert script.hosts == ["api.example.com"] * 2
 
 
 @pytest.mark.parametrize(
