@@ -114,7 +114,7 @@ async def test_an_unreadable_body_is_refused(api: Api, data: bytes, kind: str, s
 async def test_few_requests_with_large_bodies_are_under_way_at_a_time(
     aiohttp_client: AiohttpClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Unbounded, two dozen of them take a gibibyte."""
+    """Unbounded, two dozen of them would take some gibibyte."""
     monkeypatch.setattr(requests, "MOST_LARGE", 2)
     under_way, most, go_on = 0, 0, asyncio.Event()
 
