@@ -56,6 +56,8 @@ class Clients:
         """Reset the clients with most input, until the rest is within the bound."""
         sizes = {client: client.input_bytes for client in self._clients}
         total, count = sum(sizes.values()), 0
+        if total <= MOST_INPUT_BYTES:
+            return
         for client in sorted(sizes, key=sizes.__getitem__, reverse=True):
             if total <= MOST_INPUT_BYTES:
                 break
@@ -63,6 +65,5 @@ class Clients:
             count += 1
             self._clients.discard(client)
             client.connection.abort()
-        if count:
-            self._shed.inc(count)
-            log.warning("clients with too much input are disconnected", extra={"clients": count})
+        self._shed.inc(count)
+        log.warning("clients with too much input are disconnected", extra={"clients": count})
