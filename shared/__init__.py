@@ -14,6 +14,7 @@ With I/O:
 
 - ``bus``: Redis, which holds the table and carries the events.
 - ``jose``: JSON Web Signatures and key sets.
+- ``connector``: connections of the HTTP client.
 - ``settings``: settings from the environment.
 - ``runtime``: process start, signals, listeners, metrics, health and readiness.
 - ``tls``: TLS contexts of clients.

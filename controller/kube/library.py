@@ -29,6 +29,7 @@ from urllib.request import getproxies, proxy_bypass
 
 import aiohttp
 
+from shared.connector import Connector
 from shared.tls import make_client_tls
 from shared.version import VERSION
 
@@ -121,7 +122,7 @@ def make_session(tls: ssl.SSLContext, *, limit: int) -> aiohttp.ClientSession:
     It has at most *limit* connections; 0: any number.
     """
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=limit, ssl=tls, socket_factory=_make_socket),
+        connector=Connector(limit=limit, ssl=tls, socket_factory=_make_socket),
         headers={"User-Agent": f"Fumarole/{VERSION}"},
         read_bufsize=READ_BUFFER,
     )

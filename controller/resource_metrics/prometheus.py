@@ -23,6 +23,7 @@ from controller.resource_metrics.sources import (
     SourceFailed,
     Values,
 )
+from shared.connector import Connector
 from shared.tls import make_client_tls
 
 MOST_BYTES: Final = 8 << 20
@@ -81,7 +82,7 @@ _decode: Final = msgspec.json.Decoder(_Answer).decode
 def make_session() -> aiohttp.ClientSession:
     """Return the session of a :class:`PrometheusSource`: it keeps no cookies."""
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(ssl=make_client_tls()),
+        connector=Connector(ssl=make_client_tls()),
         cookie_jar=aiohttp.DummyCookieJar(),
     )
 

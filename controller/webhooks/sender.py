@@ -23,6 +23,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 
 from controller.site.webhook_receivers import Receiver
 from controller.webhooks.deliveries import AT_ONCE
+from shared.connector import Connector
 from shared.networks import NOT_THE_WORLD, Bounds
 from shared.settings import networks
 from shared.text import retry_after
@@ -192,7 +193,7 @@ async def opened_sender(
             raise AddressForbidden(f"the address {info[4][0]} is not listed")
         return socket.socket(*info[:3])
 
-    connector = aiohttp.TCPConnector(
+    connector = Connector(
         ssl=make_client_tls(receiver.authorities),
         resolver=_Resolver(look_up or _look_up),
         use_dns_cache=False,

@@ -14,6 +14,7 @@ from typing import Final
 
 import aiohttp
 
+from shared.connector import Connector
 from shared.errors import BadKeySet
 from shared.jose.jws import KeySet, read_key_set
 from shared.settings import Environment, web_url
@@ -88,7 +89,7 @@ class KeySource:
         tls = await asyncio.to_thread(make_client_tls)
         async with (
             aiohttp.ClientSession(
-                connector=aiohttp.TCPConnector(ssl=tls), timeout=timeout, trust_env=False
+                connector=Connector(ssl=tls), timeout=timeout, trust_env=False
             ) as session,
             session.get(web_url(self._source).geturl(), allow_redirects=False) as response,
         ):
