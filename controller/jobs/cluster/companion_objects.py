@@ -105,13 +105,14 @@ class CompanionObjects:
             KubeError: If it cannot be deleted.
         """
         kind = _kind_of(companion.kind)
-        # A kind that a plugin declared may be removed from the cluster for good, and must not delay
-        # the end of a job. If the kind returns with objects, the garbage collector deletes those
-        # that the VolcanoJob owned.
+        # A kind that a plugin declared may be removed from the cluster for good, and the right to
+        # an object that was never seen made may be missing. Neither may delay the end of a job. The
+        # garbage collector deletes the objects that the VolcanoJob owned.
         try:
             await self._delete(kind, job_id, companion)
-        except NotServed:
-            if companion.kind in COMPANION_KINDS:
+        except (NotServed, Forbidden) as error:
+            is_known = companion.uid and isinstance(error, Forbidden)
+            if companion.kind in COMPANION_KINDS or is_known:
                 raise
 
     async def _delete(self, kind: Kind, job_id: str, companion: CompanionRecord) -> None:

@@ -179,3 +179,16 @@ async def test_without_rights_in_a_living_namespace_nothing_counts_as_deleted(
         ):
             with pytest.raises(Forbidden):
                 await call
+
+
+async def test_a_plugins_object_that_was_perhaps_never_made_needs_no_right(tmp_path: Path) -> None:
+    """Without the right to make it, its job has run, and must end."""
+    booking = CompanionRecord(
+        kind="example.com/v1/bookings", namespace="jobs", name="j-a.b", uid="", owner_uid=None
+    )
+    async with serving(Script(Ending()), tmp_path) as kube:
+        companions = JobObjects(kube, instance="test").companions
+        await companions.remove("a", booking)
+        for one in (replace(booking, uid="known"), replace(booking, kind="Secret")):
+            with pytest.raises(Forbidden):
+                await companions.remove("a", one)
