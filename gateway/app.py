@@ -195,6 +195,7 @@ class Gateway:
             measure=self.memory.read,
             trim=make_trim(),
             tidy=self._tidy,
+            routes=lambda: len(self.follower.table or ()),
         )
 
     async def __aenter__(self) -> Self:

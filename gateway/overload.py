@@ -2,8 +2,8 @@
 
 :mod:`gateway.core.limits.overload` has the steps. The data path reads the step with every
 connection and request. Free memory is also returned to the kernel after many connections have
-ended. The C library keeps memory between pieces that are in use: twice the memory after a flood of
-TLS connections.
+ended, or routes were removed. The C library keeps memory between pieces that are in use: twice the
+memory after a flood of TLS connections, and 2 KiB for each long route that was removed.
 
 A memory limit applies to a control group and everything within it, so the lowest one counts, from
 the process' own group up to the root of the mount. Within a container the root is usually the
@@ -46,6 +46,8 @@ LATE_TRIM_SECONDS: Final = (30.0, 150.0)
 """After many connections have ended: some of their state, such as rate limits, expires later."""
 MANY_CONNECTIONS: Final = 64
 """Fewer hold too little memory for a trim."""
+MANY_ROUTES: Final = 10_000
+"""The same for routes of which the table has lost so many."""
 FEW_CONNECTIONS: Final = 1000
 """Up to this number a full garbage collection takes some milliseconds; above it only young objects
 are collected."""
@@ -68,6 +70,8 @@ class OverloadWatch(Collector):
     """Returns free memory to the kernel; what stays would count as load."""
     tidy: Callable[[], None] = lambda: None
     """Forgets expired state, every :data:`TRIM_SECONDS`."""
+    routes: Callable[[], int] = lambda: 0
+    """Returns the number of routes."""
     closed: int = 0
     """The number of connections closed: idle, stalled, or of a client that buffers too much."""
     _tidied_at: float = float("-inf")
@@ -81,6 +85,7 @@ class OverloadWatch(Collector):
     """When the buffers of ended connections are free."""
     _most: int = 0
     """The highest number of open connections since the last trim."""
+    _most_routes: int = 0
 
     async def run(self) -> None:
         """Measure until cancelled; without a bound or a measurement no load is shed."""
@@ -114,11 +119,13 @@ class OverloadWatch(Collector):
     def claim_trim(self, now: float) -> bool:
         """Return whether memory must be trimmed now; the caller must then trim.
 
-        That is the case while load is shed, after many connections have ended, and some time later.
+        That is the case while load is shed, after many connections have ended or routes were
+        removed, and some time later.
         """
-        count = self.data_path.open
-        self._most = max(self._most, count)
-        has_ebbed = self._most - count >= max(MANY_CONNECTIONS, self._most // 4)
+        count, routes = self.data_path.open, self.routes()
+        self._most, self._most_routes = max(self._most, count), max(self._most_routes, routes)
+        has_ebbed = _ebbed(self._most - count, self._most, MANY_CONNECTIONS)
+        has_ebbed |= _ebbed(self._most_routes - routes, self._most_routes, MANY_ROUTES)
         is_shed = now >= self._shed_trim
         is_late = bool(self._late_trims) and now >= self._late_trims[0]
         wanted = has_ebbed or is_late or self.overload.step
@@ -129,7 +136,8 @@ class OverloadWatch(Collector):
             self._late_trims = tuple(now + seconds for seconds in LATE_TRIM_SECONDS)
         elif is_late:
             self._late_trims = self._late_trims[1:]
-        self._trimmed_at, self._most, self._shed_trim = now, count, float("inf")
+        self._trimmed_at, self._shed_trim = now, float("inf")
+        self._most, self._most_routes = count, routes
         return True
 
     def measure_once(self) -> None:
@@ -197,6 +205,10 @@ class OverloadWatch(Collector):
             "Connections closed to shed load: idle, stalled, or of a client that buffers too much.",
             self.closed,
         )
+
+
+def _ebbed(gone: int, of: int, many: int) -> bool:
+    return gone >= max(many, of // 4)
 
 
 def make_trim() -> Callable[[], None]:

@@ -140,6 +140,17 @@ def test_free_memory_is_returned_after_many_connections_ended() -> None:
     assert not few.watch.claim_trim(100.0)
 
 
+def test_free_memory_is_returned_after_many_routes_were_removed() -> None:
+    machine, routes = Machine(bound=0), 100_000
+    machine.watch.routes = lambda: routes
+    assert not machine.watch.claim_trim(0.0)
+    routes = 80_000
+    assert not machine.watch.claim_trim(1.0)
+    routes = 10
+    # A table that was replaced is freed in pieces, so later trims return more.
+    assert [n for n in range(2, 400) if machine.watch.claim_trim(float(n))] == [2, 32, 152]
+
+
 def test_changes_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     machine = Machine()
     with caplog.at_level(logging.INFO):
