@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -50,6 +50,7 @@ class EventStreams:
         self._scopes: dict[asyncio.Timeout, web.Request] = {}
         self._check: asyncio.TimerHandle | None = None
         self._closed = False
+        self._encoding = asyncio.Lock()
 
     @property
     def open(self) -> int:
@@ -110,7 +111,7 @@ class EventStreams:
                 async with opening as source:
                     response.headers.update(source.headers)
                     await response.prepare(request)
-                    stream = EventStream(response)
+                    stream = EventStream(response, self._encoding)
                     if request.method != "HEAD":
                         await source.send(stream)
                     await stream.end()
@@ -132,19 +133,34 @@ def _abort(scope: asyncio.Timeout) -> None:
 
 
 class EventStream:
-    """Writes events to one reader."""
+    """Writes events to one reader.
 
-    def __init__(self, response: web.StreamResponse) -> None:
+    Args:
+        encoding: The lock of all streams, for :meth:`turn`.
+    """
+
+    def __init__(self, response: web.StreamResponse, encoding: asyncio.Lock) -> None:
         self._response = response
+        self._encoding = encoding
 
-    async def event(self, name: str, data: Any, *, number: int | None = None) -> None:
-        """Send an event; the reader can resume after *number*.
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
+        """Let this stream alone encode a few events in this turn of the event loop.
+
+        Writes to fast readers never yield, so many streams would occupy the loop in a row.
+        """
+        async with self._encoding:
+            yield
+            await asyncio.sleep(0)  # all other tasks run before the next stream's turn
+
+    async def event(self, name: str, data: Any) -> None:
+        """Send an event.
 
         Raises:
             TimeoutError: If the reader accepts nothing.
             ConnectionError: If the reader has disconnected.
         """
-        await self.write(encode_event(name, data, place=None if number is None else str(number)))
+        await self.write(encode_event(name, data))
 
     async def keep_alive(self) -> None:
         """Send a comment."""

@@ -27,7 +27,12 @@ from controller.api.requests import (
     last_event_id,
 )
 from controller.api.response_models import Update, UpdatePage
-from controller.api.server_sent_events import KEEP_ALIVE_SECONDS, EventStream, StreamSource
+from controller.api.server_sent_events import (
+    KEEP_ALIVE_SECONDS,
+    EventStream,
+    StreamSource,
+    encode_event,
+)
 from controller.store.errors import StoreUnavailable
 from controller.store.outbox import update_rows as updates
 from controller.store.outbox.update_rows import Forgotten, read_counter, updates_after
@@ -37,6 +42,8 @@ POLL_SECONDS: Final = 1.0
 COALESCE_SECONDS: Final = 0.05
 """Followers pause for this time after an update, so that a burst is read in pages."""
 PAGE: Final = 500
+IN_A_TURN: Final = 50
+"""The updates that a stream encodes in its turn, in 2 ms."""
 
 
 class UpdatesQuery(Query):
@@ -109,9 +116,14 @@ async def _send(api: ApiParts, stream: EventStream, *, after: int) -> None:
         except ApiError as error:
             await stream.event("forgotten", error.details)
             return
-        for one in shown(found):
-            await stream.event("update", one.model_dump(mode="json"), number=one.id)
-            after, quiet_since = one.id, time.monotonic()
+        for begin in range(0, len(found), IN_A_TURN):
+            async with stream.turn():
+                events = [
+                    encode_event("update", one.model_dump(mode="json"), place=str(one.id))
+                    for one in shown(found[begin : begin + IN_A_TURN])
+                ]
+            await stream.write(b"".join(events))
+            after, quiet_since = found[begin : begin + IN_A_TURN][-1].id, time.monotonic()
         if not found:
             if time.monotonic() - quiet_since >= KEEP_ALIVE_SECONDS:
                 await stream.keep_alive()
