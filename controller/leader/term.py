@@ -160,6 +160,7 @@ def _make_reconciler(
         observe=observer.observe,
         show=actions.view_of,
         looked_until=lambda: context.informer.looked_until,
+        held=metrics.submission_held,
         clock=context.kube.now,
         failed=metrics.step_failed,
     )

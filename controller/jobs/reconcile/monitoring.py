@@ -19,7 +19,7 @@ from controller.jobs.pipeline.plugin import JobFromServer
 from controller.jobs.reconcile.lifecycle.observed_state import ObservedState
 from controller.store.database import FencedStore
 from controller.store.errors import LeadershipLost, StoreUnavailable
-from controller.store.instance import refresh_leadership
+from controller.store.instance import read_maintenance, refresh_leadership
 from controller.store.jobs.job_rows import lock_jobs
 from controller.store.jobs.progress import due_jobs, set_due
 
@@ -48,6 +48,7 @@ class Monitoring:
         observe: Returns the observed state of a job, None if the store does not know it.
         show: Returns the view of plugins of a job.
         looked_until: Returns the time until which the cluster was observed; now, while it is.
+        held: Called every few seconds with whether maintenance holds submission.
         clock: Unix seconds.
     """
 
@@ -60,6 +61,7 @@ class Monitoring:
         show: Callable[[ObservedState], JobFromServer],
         clock: Callable[[], float],
         looked_until: Callable[[], float],
+        held: Callable[[bool], None],
         failed: Callable[[Exception], None],
     ) -> None:
         self._store = store
@@ -68,6 +70,7 @@ class Monitoring:
         self._show = show
         self._clock = clock
         self._looked_until = looked_until
+        self._held = held
         self._served: set[str] = set()
         self._suspects: dict[str, set[str]] = {}
         self._alone: set[tuple[str, str]] = set()
@@ -101,6 +104,8 @@ class Monitoring:
         until = self._looked_until()
         async with self._store.write() as transaction:
             await refresh_leadership(transaction, now=until)
+            maintenance = await read_maintenance(transaction)
+        self._held(maintenance.hold_reason is not None)
 
     async def _due(self) -> dict[str, list[str]]:
         async with self._store.read() as transaction:

@@ -95,6 +95,11 @@ class ReconcilerMetrics:
         self._starting = histogram(
             "fumarole_controller_start_seconds", "Seconds from a job's acceptance to its first run"
         )
+        self._held = Gauge(
+            "fumarole_controller_submission_held",
+            "1 while maintenance holds submission; the value of the leader counts",
+            registry=registry,
+        )
 
     def watch(
         self,
@@ -123,6 +128,10 @@ class ReconcilerMetrics:
         ):
             gauge = Gauge(name, text, registry=self._registry)
             gauge.set_function(read)
+
+    def submission_held(self, held: bool) -> None:
+        """Record whether maintenance holds submission."""
+        self._held.set(held)
 
     def job_enqueued(self, reason: Reason) -> None:
         """Count an addition to the work queue."""

@@ -82,6 +82,7 @@ async def world(store: Store) -> AsyncIterator[World]:
         observe=Observer(store, informer, pipeline).observe,
         show=parts.actions.view_of,
         looked_until=time.time,
+        held=lambda _held: None,
         clock=time.time,
         failed=print,
     )

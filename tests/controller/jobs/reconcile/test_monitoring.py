@@ -16,7 +16,7 @@ from controller.jobs.reconcile.monitoring import AGAIN_SECONDS, Monitoring
 from controller.jobs.reconcile.reconciler import Reconciler, ReconcilerMetrics
 from controller.jobs.reconcile.workqueue import WorkQueue
 from controller.store.database import Store
-from controller.store.instance import raise_term
+from controller.store.instance import Mode, raise_term, set_maintenance
 from controller.store.jobs.job_rows import find_job, insert_job, update_job
 from controller.store.jobs.progress import due_jobs, set_due
 from controller.volcano.observed import ObservedJob
@@ -28,6 +28,8 @@ from tests.controller.samples import (
     make_observed_state,
     make_record,
 )
+
+HELD: list[bool] = []
 
 
 class Counting(JobPlugin):
@@ -73,6 +75,7 @@ async def monitoring(store: Store, clock: Clock, monkeypatch: pytest.MonkeyPatch
         observe=observe,
         show=show,
         looked_until=clock,
+        held=HELD.append,
         clock=clock,
         failed=print,
     )
@@ -102,6 +105,18 @@ async def make_due(store: Store, clock: Clock, *ids: str, plugin: str = "countin
     async with store.write() as transaction:
         for place, job_id in enumerate(ids):
             await set_due(transaction, job_id, plugin, at=clock() - 10 + place)
+
+
+@pytest.mark.parametrize("mode", ["running", "paused", "draining"])
+async def test_whether_maintenance_holds_submission_is_reported(
+    monitoring: Monitoring, store: Store, clock: Clock, mode: Mode
+) -> None:
+    async with store.write() as transaction:
+        await set_maintenance(transaction, mode, None, now=clock())
+    HELD.clear()
+    await make_due(store, clock, "a")
+    await look(monitoring, store, clock)
+    assert [mode != "running"] == HELD
 
 
 async def test_due_jobs_are_delivered_in_one_batch_and_once(
