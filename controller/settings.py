@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
 from urllib.parse import SplitResult, urlsplit
@@ -53,6 +54,7 @@ _STATE_FOLDER: Final = "FUMAROLE_CONTROLLER_STATE_FOLDER"
 _STORE_URL: Final = "FUMAROLE_CONTROLLER_STORE_URL"
 _BUS_KEY: Final = "FUMAROLE_CONTROLLER_BUS_SIGNING_KEY_FILE"
 _ROLES: Final = "FUMAROLE_CONTROLLER_ROLES"
+_PUBLIC_URL: Final = "FUMAROLE_CONTROLLER_PUBLIC_URL"
 _WEBHOOKS: Final = "FUMAROLE_CONTROLLER_WEBHOOKS_FILE"
 _OF_CONTROLLERS: Final = (
     *(_BUS_KEY, "FUMAROLE_CONTROLLER_PROMETHEUS_TOKEN_FILE"),
@@ -259,7 +261,11 @@ def read_settings(environment: Environment) -> ControllerSettings:
     # Only gateways call the hub, so a process that is only a hub need not know the orchestrator.
     only_hub = roles == {"hub"}
     needed = environment.required if roles - {"hub"} else environment.value
-    url = needed("FUMAROLE_CONTROLLER_PUBLIC_URL", public_url, _STAND_IN_URL)
+    url = needed(_PUBLIC_URL, partial(public_url, named=False), _STAND_IN_URL)
+    try:
+        public_url(url.geturl())
+    except ValueError as error:
+        environment.warning(_PUBLIC_URL, f"will be refused, as gateways do already: {error}")
     if only_hub:
         environment.leave_out(_OF_CONTROLLERS)
     if "reconciler" not in roles:

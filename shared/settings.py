@@ -323,13 +323,16 @@ def web_url(raw: str, *, http_anywhere: bool = False) -> SplitResult:
     return url
 
 
-def public_url(raw: str) -> SplitResult:
-    """Return the URL below whose host sessions have theirs; ``http`` only on localhost."""
+def public_url(raw: str, *, named: bool = True) -> SplitResult:
+    """Return the URL below whose host sessions have theirs; ``http`` only on localhost.
+
+    Unless it must be *named*, its host may be an address.
+    """
     url = web_url(raw, http_anywhere=True)
     host = url.hostname or ""
     if url.path not in ("", "/"):
         raise ValueError("the public URL must have no path")
-    if _is_address(host) or host.replace(".", "").isdigit():
+    if named and (_is_address(host) or host.replace(".", "").isdigit()):
         raise ValueError("sessions have hosts below this one, so it must be a name")
     if url.scheme == "http" and not is_loopback_name(host):
         raise ValueError("http is for localhost and names below it only")

@@ -342,17 +342,25 @@ def test_wrong_roles_are_the_only_problem_of_settings_that_depend_on_them() -> N
     ("url", "problem"),
     [
         ("http://apps.example.com", "http is for localhost and names below it only"),
-        ("http://127.0.0.1:8080", "sessions have hosts below this one, so it must be a name"),
-        ("https://[::1]", "sessions have hosts below this one, so it must be a name"),
+        ("http://192.0.2.1:8080", "http is for localhost and names below it only"),
+        ("https://apps.example.com/path", "the public URL must have no path"),
     ],
 )
-def test_a_public_url_has_a_name_and_is_http_on_localhost_only(
+def test_a_public_url_is_http_on_localhost_only(
     values: dict[str, str], url: str, problem: str
 ) -> None:
     name = "FUMAROLE_CONTROLLER_PUBLIC_URL"
     with pytest.raises(SettingsError, match=f"{name} is wrong: {problem}$"):
         read(values | {name: url})
     read(values | {name: "http://apps.localhost:8080"})
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:8080", "https://[::1]"])
+def test_an_address_as_public_url_is_warned_about(values: dict[str, str], url: str) -> None:
+    environment = Environment(values | {"FUMAROLE_CONTROLLER_PUBLIC_URL": url})
+    read_settings(environment)
+    assert not environment.problems
+    assert "so it must be a name" in "".join(environment.warnings)
 
 
 @pytest.mark.parametrize("advertised", ["", "0.0.0.0:8082", "[::]:8082"])
