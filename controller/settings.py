@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Final, Literal, cast, get_args
 from urllib.parse import SplitResult, urlsplit
@@ -150,6 +149,10 @@ def _session_url(public_url: SplitResult) -> str:
     return f"{public_url.scheme}://{{sid}}.{(public_url.hostname or '').rstrip('.')}{port}"
 
 
+def _public_url(raw: str) -> SplitResult:
+    return public_url(raw, named=False)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginChoice:
     """The plugins that run: the built-in ones except ``disabled``, and ``extra`` installed ones.
@@ -261,7 +264,7 @@ def read_settings(environment: Environment) -> ControllerSettings:
     # Only gateways call the hub, so a process that is only a hub need not know the orchestrator.
     only_hub = roles == {"hub"}
     needed = environment.required if roles - {"hub"} else environment.value
-    url = needed(_PUBLIC_URL, partial(public_url, named=False), _STAND_IN_URL)
+    url = needed(_PUBLIC_URL, _public_url, _STAND_IN_URL)
     try:
         public_url(url.geturl())
     except ValueError as error:

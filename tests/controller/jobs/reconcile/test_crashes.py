@@ -61,7 +61,7 @@ SAMPLES = {
     "dropped": 2,
     "chain": 2,
 }
-LONG = (pytest.mark.long, pytest.mark.timeout(3600))
+LONG = (pytest.mark.long, pytest.mark.timeout(7200))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
