@@ -14,7 +14,7 @@ With I/O:
 
 - ``shell``: one shell. It reads the stream into the scrollback at the pace of its clients; after an
   interrupt of a flood, without waiting for them (``interrupts``).
-- ``attached``: one client. It reads the scrollback at its own pace and sends input.
+- ``attached``: one client. It reads the scrollback at its own pace (``window``) and sends input.
 - ``held``: all shells of this process, kept equal to the store's terminals of this hub.
 - ``opening``: starts the best shell that a container has.
 - ``server``: the HTTP server and the role as a whole, which a process runs like this::

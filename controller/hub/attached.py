@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from time import monotonic
@@ -38,6 +37,7 @@ from controller.hub.protocol import (
 )
 from controller.hub.shell import Reader, Shell, ShellEnd
 from controller.hub.turns import Turn
+from controller.hub.window import SendWindow
 from shared.runtime.listeners import Connection
 from shared.tokens import Mode
 
@@ -58,67 +58,6 @@ PING_SECONDS: Final = 30.0
 GOODBYE_SECONDS: Final = 2.0
 # CAN ends an incomplete sequence, SGR 0 resets colours that it may have left on.
 _AFTER_A_GAP: Final = b"\x18\x1b[m"
-
-
-LEAST_BYTES: Final = 128 * 1024
-"""Twice what the page acknowledges at once: with less, it would wait for itself."""
-MOST_BYTES: Final = 1 << 20
-PACE_SECONDS: Final = 0.5
-# Acknowledgements within this time count as one: a client may send one per byte.
-SLOT_SECONDS: Final = 0.025
-MOST_GAPS: Final = 16
-
-
-class SendWindow:
-    """A client's acknowledgements, and how far output may be sent ahead of them.
-
-    Output that was sent cannot be taken back, so that an interrupt (Ctrl+C) of a flood takes effect
-    only behind it. The bound is therefore a time: what the client shows within half a second,
-    measured by its own pace. A client whose round trip is shorter acknowledges more in the next
-    one, and the window grows up to its limit. That limit is what TCP calls a sender's window
-    (RFC 9293, section 3.8.6).
-
-    Until the first acknowledgement there is no bound: clients of earlier versions send none.
-    """
-
-    __slots__ = ("_gaps", "_past", "acknowledged")
-
-    def __init__(self) -> None:
-        self.acknowledged: int | None = None
-        """The offset before which everything was shown."""
-        # (time, acknowledged offset). The oldest entry is the last one that is older than the
-        # interval of the measurement.
-        self._past: deque[tuple[float, int]] = deque()
-        # (end, length) of skipped output: showing it takes no time.
-        self._gaps: deque[tuple[int, int]] = deque(maxlen=MOST_GAPS)
-
-    def acknowledge(self, offset: int, *, sent: int, now: float) -> None:
-        """Acknowledge everything before *offset*, never backwards nor beyond *sent*."""
-        if self.acknowledged is None:
-            self._past.append((now, min(offset, sent)))
-        self.acknowledged = min(max(self.acknowledged or 0, offset), sent)
-        while self._gaps and self._gaps[0][0] <= self.acknowledged:
-            _, count = self._gaps.popleft()
-            self._past = deque((at, shown + count) for at, shown in self._past)
-        if now - self._past[-1][0] >= SLOT_SECONDS:
-            self._past.append((now, self.acknowledged))
-        while len(self._past) > 1 and now - self._past[1][0] >= PACE_SECONDS:
-            self._past.popleft()
-
-    def leave_out(self, until: int, count: int) -> None:
-        """Exclude the *count* skipped bytes before *until* from the measured pace."""
-        if self.acknowledged is not None:
-            self._gaps.append((until, count))
-
-    def size(self) -> int:
-        """Return how many bytes may be ahead: what was acknowledged in the last half second."""
-        if self.acknowledged is None:
-            return MOST_BYTES
-        return min(MOST_BYTES, max(LEAST_BYTES, self.acknowledged - self._past[0][1]))
-
-    def is_full(self, sent: int) -> bool:
-        """Return whether a client that was sent everything before *sent* has to catch up first."""
-        return self.acknowledged is not None and sent - self.acknowledged > self.size()
 
 
 class _Stuck(Exception):

@@ -18,8 +18,9 @@ from controller.jobs.cluster.informer import InformerCache
 from controller.jobs.cluster.job_objects import JobObjects
 from controller.jobs.cluster.mount_points import MountPointCleaner
 from controller.jobs.cluster.pending_reasons import PendingReasons
-from controller.jobs.cluster.prerequisites import Prerequisites, RefusedShells
+from controller.jobs.cluster.prerequisites import Prerequisites
 from controller.jobs.cluster.priorities import PriorityValues
+from controller.jobs.cluster.refused_shells import RefusedShells
 from controller.jobs.history.job_record import JobRecords
 from controller.jobs.history.retention import Retention, RetentionPeriods
 from controller.jobs.pipeline.border import HookRecorder

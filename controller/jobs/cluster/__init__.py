@@ -1,8 +1,7 @@
 """A job in the cluster: the cache of its objects, and every object that is created for it.
 
 - ``informer``: the cache of VolcanoJobs, pods and Services, kept by watches (client-go's informer).
-- ``prerequisites``: namespace, ServiceAccount, queue and shared objects, before a submission; the
-  rights of hubs in namespaces.
+- ``prerequisites``: namespace, ServiceAccount, queue and shared objects, before a submission.
 - ``job_objects``: creates and deletes VolcanoJobs, Commands and pods; ``companion_objects``:
   companions. Every call may be repeated.
 - ``verdicts``: what a refusal of the API server means.

@@ -19,7 +19,6 @@ from typing import Final
 
 from controller.jobs.cluster.companion_objects import patch_labelled, set_field
 from controller.jobs.cluster.verdicts import NameTaken, may_be_there
-from controller.jobs.containment import Containment
 from controller.jobs.pipeline.builder import SharedObject
 from controller.jobs.pipeline.role_bindings import role_bindings
 from controller.kube.client import Kube, Object
@@ -42,9 +41,6 @@ from controller.kube.kinds import (
     Kind,
 )
 from controller.site.owner_shares import RoleGrant
-from controller.store.database import Store
-from controller.store.instance import read_store_metadata
-from controller.store.sessions.session_rows import namespaces_of_refused_shells
 from controller.volcano.names import INSTANCE_LABEL
 
 SHARED_KINDS: Final[dict[str, Kind]] = {
@@ -346,41 +342,3 @@ def _digest(shared: Sequence[SharedObject]) -> str:
     # A pull secret cannot be read back from a digest.
     text = json.dumps([asdict(one) for one in shared], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-EVERY_SECONDS: Final = 2.0
-
-
-class RefusedShells:
-    """Finds refused shells, and has our RoleBindings in their namespaces restored.
-
-    A hub may not create RoleBindings. It records the refusal in the store, where the leader finds
-    it.
-    """
-
-    def __init__(
-        self, store: Store, *, prerequisites: Prerequisites, failed: Callable[[Exception], None]
-    ) -> None:
-        self._store = store
-        self._prerequisites = prerequisites
-        self._contained = Containment("rights of hubs cannot be restored", failed)
-        self._revision = 0
-
-    async def run(self) -> None:
-        """Look every two seconds, until cancelled."""
-        await self._contained.repeat(self.look, lambda: EVERY_SECONDS)
-
-    async def look(self) -> None:
-        """Restore the rights where a shell was refused since the last call.
-
-        Raises:
-            StoreUnavailable: To be tried again.
-        """
-        async with self._store.read() as transaction:
-            revision = (await read_store_metadata(transaction)).revision
-            if revision == self._revision:
-                return
-            namespaces = await namespaces_of_refused_shells(transaction, after=self._revision)
-        self._revision = revision
-        for namespace in namespaces:
-            await self._prerequisites.restore_rights(namespace)

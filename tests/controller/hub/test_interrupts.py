@@ -7,8 +7,8 @@ import asyncio
 import pytest
 
 from controller.hub import interrupts, shell
-from controller.hub.attached import LEAST_BYTES
 from controller.hub.shell import WINDOW_BYTES
+from controller.hub.window import LEAST_BYTES
 from tests.controller.hub.attaching import Client, Hub
 from tests.controller.hub.streams import FakeExecutor, FakeStream
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.hub import attached
+from controller.hub import attached, window
 from controller.hub.protocol import ENDED
 from controller.hub.scrollback import Scrollbacks
 from controller.store.database import Store
@@ -135,8 +135,8 @@ async def test_a_client_absent_at_the_exit_is_told_the_exit_code(
 async def test_output_is_limited_by_the_clients_window(
     hub: Hub, executor: FakeExecutor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attached, "LEAST_BYTES", 100_000)
-    monkeypatch.setattr(attached, "MOST_BYTES", 100_000)
+    monkeypatch.setattr(window, "LEAST_BYTES", 100_000)
+    monkeypatch.setattr(window, "MOST_BYTES", 100_000)
     monkeypatch.setattr(attached, "PIECE_BYTES", 10_000)
     client, other = await hub.attach(after=0, mode="view"), await hub.attach()
     await client.socket.send_str('{"type":"seen","offset":0}')

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.hub.attached import LEAST_BYTES, MOST_BYTES, SendWindow
+from controller.hub.window import LEAST_BYTES, MOST_BYTES, SendWindow
 
 STEP = 64 * 1024
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from controller.jobs.cluster.informer import InformerCache
-from controller.leader import leader as module
-from controller.leader.leader import Standby
+from controller.leader import standby as module
+from controller.leader.standby import Standby
 from tests.controller.running import eventually
 from tests.controller.samples import make_observed, make_pod
 

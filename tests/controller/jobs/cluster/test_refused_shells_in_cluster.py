@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.jobs.cluster.prerequisites import Prerequisites, RefusedShells
+from controller.jobs.cluster.prerequisites import Prerequisites
+from controller.jobs.cluster.refused_shells import RefusedShells
 from controller.kube.client import Kube
 from controller.kube.kinds import NAMESPACES, ROLE_BINDINGS
 from controller.site.owner_shares import RoleGrant
